@@ -108,9 +108,9 @@ metrics! {
     /// Lookups of the machines of nodes, by result.
     NODES_LOOKED_UP: MetricKind::Counter, "kubegc_node_lookups", &["answer"],
         "Machines of nodes looked up, by answer";
-    /// Nodes whose machine was not found, and that are not deleted yet.
+    /// Nodes whose machine was not found, and that are not deleted yet; ready ones included.
     NODES_MISSING: MetricKind::Gauge, "kubegc_nodes_missing", &[],
-        "Nodes that are not ready and whose machine was not found by the last answer";
+        "Nodes whose machine was not found by the last answer: those that are not ready, and ready ones that were looked up";
     /// Policies by state.
     POLICIES: MetricKind::Gauge, "kubegc_retention_policies", &["state"],
         "RetentionPolicies by state: invalid, failing, dry-run, first-look, enforced";

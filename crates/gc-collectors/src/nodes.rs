@@ -1,8 +1,10 @@
 //! Nodes whose machine is gone or shut down (spec `cluster-collectors.md`, section 10): cloud node lifecycle.
 //!
 //! The machine provider is asked about nodes that are not ready. A single answer never deletes a node: it takes
-//! several consecutive ones over some time, while only few machines are missing.
+//! several consecutive ones over some time, while only few machines are missing, and while the provider finds the
+//! machines of nodes that are ready.
 
+mod controls;
 mod facts;
 #[cfg(test)]
 mod tests;
@@ -10,6 +12,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use controls::Controls;
 pub use facts::{Node, OUT_OF_SERVICE_TAINT, Taint};
 use gc_types::{
     Change, EventRecord, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Reason, Request, Severity,
@@ -31,6 +34,9 @@ const NO_SCHEDULE: &str = "NoSchedule";
 /// Maximum backoff after a failed answer, milliseconds.
 pub const LONGEST_PAUSE_MILLISECONDS: i64 = 300_000;
 
+/// Maximum number of nodes that are reconciled when the answer about a ready node arrives; others when they are due.
+const CONTROLLED: usize = 64;
+
 /// How long a deleted node counts as missing, milliseconds.
 pub const BREAKER_WINDOW_MILLISECONDS: i64 = 600_000;
 
@@ -46,6 +52,7 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     watches: Watches::Kinds(&[Kind::Node]),
     flags: &[
         "cloud-inventory",
+        "cloud-inventory-max-age",
         "cloud-webhook",
         "cloud-webhook-ca-file",
         "cloud-webhook-token-file",
@@ -72,7 +79,10 @@ pub struct NodePolicy {
     pub confirmations: u32,
     /// Minimum time between the first and the last of them, and minimum age of the node, milliseconds.
     pub missing_milliseconds: i64,
-    /// While more than this fraction of all nodes is missing, none is deleted; a single one always may be.
+    /// Minimum age of the node in addition, milliseconds: how old an answer of the provider may be.
+    pub provider_delay_milliseconds: i64,
+    /// While more than this fraction of all nodes is missing, none is deleted; a single one may be, if the provider finds the
+    /// machine of a node that is ready.
     pub breaker_fraction: f64,
     /// Report nodes instead of deleting them.
     pub dry_run: bool,
@@ -84,6 +94,7 @@ impl Default for NodePolicy {
             period_milliseconds: 5_000,
             confirmations: 3,
             missing_milliseconds: 60_000,
+            provider_delay_milliseconds: 0,
             breaker_fraction: 0.2,
             dry_run: false,
         }
@@ -112,6 +123,7 @@ pub struct NodeLifecycle {
     machines: BTreeMap<ObjectKey, Machine>,
     /// Nodes whose machine was not found by the last answer, and that may be deleted.
     missing: BTreeSet<ObjectKey>,
+    controls: Controls,
     /// When nodes were deleted, within the breaker's window.
     deleted: VecDeque<Timestamp>,
     reports: ReportQueue,
@@ -126,6 +138,7 @@ impl NodeLifecycle {
             nodes: Cache::new(Kind::Node),
             machines: BTreeMap::new(),
             missing: BTreeSet::new(),
+            controls: Controls::default(),
             deleted: VecDeque::new(),
             reports: ReportQueue::default(),
         }
@@ -134,6 +147,19 @@ impl NodeLifecycle {
     fn forget(&mut self, key: &ObjectKey) {
         self.machines.remove(key);
         self.missing.remove(key);
+    }
+
+    /// Decides about a node that is ready: its machine is looked up only to check the provider.
+    fn decide_control(&mut self, key: &ObjectKey, node: &Node, now: Timestamp) -> Decision {
+        if self.missing.is_empty() {
+            self.controls.release();
+            return Decision::Leave;
+        }
+        match self.controls.is_due(key, &node.meta.uid, &self.policy, now) {
+            Ok(()) => ask(node, "its condition Ready is True: the provider must find its machine"),
+            Err(Some(next_lookup)) => Decision::Later(next_lookup),
+            Err(None) => Decision::Leave,
+        }
     }
 
     /// A node that is kept may be missing for ever, and says nothing about whether the provider can be believed.
@@ -153,10 +179,16 @@ impl NodeLifecycle {
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         // a part of a number of nodes
         let part = (total as f64 * self.policy.breaker_fraction) as usize;
-        (part.max(1), self.missing.len() + self.deleted.len())
+        (part.max(1), self.missing.len() + self.controls.absent() + self.deleted.len())
     }
 
-    fn decide_node(&mut self, key: &ObjectKey, node: &Node, now: Timestamp) -> Decision {
+    fn decide_node(
+        &mut self,
+        key: &ObjectKey,
+        node: &Node,
+        now: Timestamp,
+        dirty: &mut Vec<ObjectKey>,
+    ) -> Decision {
         // Nodes that live report every few minutes, so that an open breaker is seen to close.
         while self.deleted.front().is_some_and(|at| now.since(*at) > BREAKER_WINDOW_MILLISECONDS) {
             self.deleted.pop_front();
@@ -171,7 +203,7 @@ impl NodeLifecycle {
             return if tainted {
                 set_taint(node, false, gc_types::codes::NODE_READY, "its condition Ready is True")
             } else {
-                Decision::Leave
+                self.decide_control(key, node, now)
             };
         }
         let machine = self.machines.entry(key.clone()).or_default();
@@ -182,7 +214,7 @@ impl NodeLifecycle {
         if now >= machine.next_lookup {
             // If the answer is lost, it is looked up again after the period.
             machine.next_lookup = now.after(self.policy.period_milliseconds);
-            return ask(node);
+            return ask(node, "its condition Ready is not True");
         }
         let next_lookup = machine.next_lookup;
         match machine.last {
@@ -192,18 +224,31 @@ impl NodeLifecycle {
             Some(MachineState::Running) if tainted => {
                 set_taint(node, false, gc_types::codes::MACHINE_RUNNING, "its provider says so")
             }
-            Some(MachineState::Absent) => self.decide_missing(key, node, now),
+            Some(MachineState::Absent) => self.decide_missing(key, node, now, dirty),
             _ => Decision::Later(next_lookup),
         }
     }
 
     /// Decides about a node whose machine was not found by the last lookup.
-    fn decide_missing(&mut self, key: &ObjectKey, node: &Node, now: Timestamp) -> Decision {
+    fn decide_missing(
+        &mut self,
+        key: &ObjectKey,
+        node: &Node,
+        now: Timestamp,
+        dirty: &mut Vec<ObjectKey>,
+    ) -> Decision {
+        if self.missing.contains(key) {
+            // From the first answer on, so that the provider has been checked when this node is due.
+            self.controls.choose(dirty);
+        }
         let Some(machine) = self.machines.get(key) else { return Decision::Leave };
-        let NodePolicy { confirmations, missing_milliseconds, dry_run, .. } = self.policy;
+        let NodePolicy { confirmations, missing_milliseconds, provider_delay_milliseconds, dry_run, .. } =
+            self.policy;
         let (negatives, next_lookup) = (machine.negatives, machine.next_lookup);
         let missing_for = now.since(machine.first_negative);
-        let young = node.meta.created.is_none_or(|created| now.since(created) < missing_milliseconds);
+        let since = machine.first_negative;
+        let minimum_age = missing_milliseconds.max(provider_delay_milliseconds);
+        let young = node.meta.created.is_none_or(|created| now.since(created) < minimum_age);
         if negatives < confirmations.max(2) || missing_for < missing_milliseconds || young {
             return Decision::Later(next_lookup);
         }
@@ -216,12 +261,20 @@ impl NodeLifecycle {
         ];
         let why = reason(gc_types::codes::MACHINE_ABSENT, node.meta.resource_version, &facts);
         let (allowed, missing) = self.breaker();
-        if missing > allowed {
-            let message = format!(
+        let halted = if missing > allowed {
+            Some(format!(
                 "{missing} of {} machines are missing, more than the {allowed} that may be missing at once: no node is \
                  deleted until machines return, or an operator deletes nodes or raises the limit",
                 self.nodes.len() + self.deleted.len()
-            );
+            ))
+        } else if node.meta.keeps() {
+            None
+        } else {
+            let is_running = |machine: &Machine| machine.last == Some(MachineState::Running);
+            let is_other_found = self.machines.values().any(is_running);
+            self.controls.doubt(since, &self.policy, now, is_other_found)
+        };
+        if let Some(message) = halted {
             self.report(key, node, (Severity::Warning, "NodeDeletionHalted"), &message, why);
             return Decision::Later(next_lookup);
         }
@@ -272,11 +325,20 @@ impl NodeLifecycle {
         self.reports.event(note, why);
     }
 
-    fn answered(&mut self, key: &ObjectKey, uid: &Uid, state: Result<MachineState, String>, now: Timestamp) {
+    fn answered(
+        &mut self,
+        key: &ObjectKey,
+        uid: &Uid,
+        state: Result<MachineState, String>,
+        now: Timestamp,
+        dirty: &mut Vec<ObjectKey>,
+    ) {
         let period = self.policy.period_milliseconds;
-        let Some(machine) = self.machines.get_mut(key).filter(|known| known.uid.as_ref() == Some(uid)) else {
+        let proof = self.controls.answered(key, uid, &state, &self.policy, now);
+        let machine = self.machines.get_mut(key).filter(|known| known.uid.as_ref() == Some(uid));
+        if proof.is_none() && machine.is_none() {
             return;
-        };
+        }
         let answer = match &state {
             Ok(MachineState::Running) => "running",
             Ok(MachineState::Shutdown) => "shutdown",
@@ -284,6 +346,13 @@ impl NodeLifecycle {
             Err(_) => "error",
         };
         self.reports.count(&measures::NODES_LOOKED_UP, vec![Arc::from(answer)]);
+        let Some(machine) = machine else {
+            if proof == Some(true) {
+                // What is missing may wait for this answer alone.
+                dirty.extend(self.missing.iter().take(CONTROLLED).cloned());
+            }
+            return;
+        };
         machine.last = state.as_ref().ok().copied();
         match state {
             Ok(MachineState::Absent) => {
@@ -324,7 +393,7 @@ fn is_shutdown(taint: &Taint) -> bool {
     taint.key == SHUTDOWN_TAINT && taint.effect == NO_SCHEDULE
 }
 
-fn ask(node: &Node) -> Decision {
+fn ask(node: &Node, fact: &str) -> Decision {
     let meta = &node.meta;
     let request = Request::Outside {
         key: Kind::Node.key(&meta.namespace, &meta.name),
@@ -332,9 +401,8 @@ fn ask(node: &Node) -> Decision {
         resource_version: meta.resource_version,
         call: OutsideCall::LookUpMachine { provider_id: Arc::clone(&node.provider_id) },
     };
-    let fact = "its condition Ready is not True".to_owned();
     let verdict = gc_types::codes::MACHINE_UNKNOWN;
-    Decision::Act(request, reason(verdict, meta.resource_version, &[fact]))
+    Decision::Act(request, reason(verdict, meta.resource_version, &[fact.to_owned()]))
 }
 
 /// The list of taints with or without the one for shut-down machines.
@@ -362,6 +430,7 @@ impl Collector for NodeLifecycle {
         for at in &mut self.deleted {
             *at = at.after(by);
         }
+        self.controls.clock_set(by);
     }
 
     fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
@@ -369,29 +438,33 @@ impl Collector for NodeLifecycle {
             Observation::ListStarted(Kind::Node) => self.nodes.list_started(),
             Observation::Observed(Facts::Node(node)) => {
                 let is_kept = node.meta.keeps();
+                let may_be_chosen = node.ready && !node.meta.deleting && !is_kept;
                 let (key, before) = self.nodes.put(node);
+                self.controls.put(&key, may_be_chosen);
                 self.count_kept(&key, is_kept, before.is_some_and(|before| before.meta.keeps()));
                 dirty.push(key);
             }
             Observation::Removed(key) => {
                 self.nodes.remove(&key);
+                self.controls.remove(&key);
                 self.forget(&key);
             }
             Observation::Synced(Kind::Node) => {
                 for key in self.nodes.list_ended() {
                     self.nodes.remove(&key);
+                    self.controls.remove(&key);
                     self.forget(&key);
                 }
                 dirty.extend(self.nodes.keys().cloned());
             }
-            Observation::Machine { node, uid, state } => self.answered(&node, &uid, state, now),
+            Observation::Machine { node, uid, state } => self.answered(&node, &uid, state, now, dirty),
             _ => {}
         }
     }
 
-    fn decide(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
+    fn decide(&mut self, key: &ObjectKey, now: Timestamp, dirty: &mut Vec<ObjectKey>) -> Decision {
         match self.nodes.get(key).cloned() {
-            Some(node) => self.decide_node(key, &node, now),
+            Some(node) => self.decide_node(key, &node, now, dirty),
             None => Decision::Leave,
         }
     }
@@ -434,7 +507,7 @@ impl Collector for NodeLifecycle {
     }
 
     fn gauges(&self, into: &mut Vec<Measurement>) {
-        into.push(reading(&measures::NODES_MISSING, self.missing.len()));
+        into.push(reading(&measures::NODES_MISSING, self.missing.len() + self.controls.absent()));
         let (allowed, missing) = self.breaker();
         into.push(reading(&measures::NODE_BREAKER, usize::from(missing > allowed)));
     }

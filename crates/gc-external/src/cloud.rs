@@ -9,6 +9,7 @@ mod client;
 mod exec;
 pub(crate) mod inventory;
 pub(crate) mod protocol;
+mod provider_id;
 mod webhook;
 
 use std::time::Duration;
@@ -19,7 +20,7 @@ use gc_collectors::engine::MachineState;
 pub use aws::s3::{MAX_OBJECT_BYTES, S3, S3_TIMEOUT, S3Error, S3Options, Stored};
 pub use aws::{Credentials, Ec2, Ec2Error, Ec2Options};
 pub use exec::{Exec, ExecError};
-pub use inventory::{Inventory, InventoryError};
+pub use inventory::{INVENTORY_MAX_AGE, Inventory, InventoryError};
 pub use protocol::{API_VERSION, AnswerError};
 pub use webhook::{Webhook, WebhookError, WebhookOptions};
 

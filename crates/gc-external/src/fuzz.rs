@@ -6,7 +6,7 @@ use gc_collectors::engine::MachineState;
 use prost::Message;
 use serde_json::json;
 
-use crate::cloud::aws::{Question, machine_state, question, read, refusal};
+use crate::cloud::aws::{Lookup, Question, machine_state, question, read, refusal};
 use crate::cloud::protocol::{API_VERSION, answer};
 use crate::cloud::{Ec2Error, Machine, inventory};
 use crate::csi::client::shortened;
@@ -37,8 +37,9 @@ pub fn machine_inventory(data: &[u8]) {
     if machines.iter().any(|machine| machine.to_string().contains(['\u{85}', '\u{2028}', '\u{2029}'])) {
         return;
     }
-    let again =
-        json!({"apiVersion": API_VERSION, "kind": kind, "count": machines.len(), "machines": machines});
+    let date = listed.date.map(|date| date.to_string());
+    let again = json!({"apiVersion": API_VERSION, "kind": kind, "count": machines.len(), "date": date,
+        "machines": machines});
     assert_eq!(inventory::parse(&again.to_string()).as_ref(), Ok(&listed));
 }
 
@@ -86,11 +87,15 @@ pub fn provider_id(data: &[u8]) {
     let (region, id) = text.split_once('\n').unwrap_or(("eu-central-1", &text));
     let machine = Machine { node: "node".into(), provider_id: id.into() };
     match question(&machine, region) {
-        Ok(Question::Id(instance)) => {
-            assert!(id.starts_with("aws://") && id.ends_with(&format!("/{instance}")));
+        Ok(Lookup { question: Question::Id(instance), .. }) => {
+            let lower = id.to_ascii_lowercase();
+            assert!(id.starts_with("aws://") && lower.ends_with(&format!("/{instance}")));
             assert!(instance.strip_prefix("i-").unwrap().bytes().all(|byte| byte.is_ascii_hexdigit()));
         }
-        Ok(Question::Name(name)) => assert_eq!((name.as_str(), id), ("node", "")),
+        Ok(Lookup { question: Question::Name(name), absence, .. }) => {
+            assert_eq!((name.as_str(), id), ("node", ""));
+            assert!(absence.is_err(), "it is no name that EC2 gives");
+        }
         Err(_) => {}
     }
 }

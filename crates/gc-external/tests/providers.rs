@@ -58,6 +58,27 @@ async fn an_inventory_is_read_again_when_it_changes() {
     assert_eq!(look_up(&inventory).await, Ok(MachineState::Running));
     write("Shutdown");
     assert_eq!(look_up(&inventory).await, Ok(MachineState::Shutdown));
+    // Its exporter has died: machines that are newer are not on it, and look absent.
+    let dated = |ago: Duration| {
+        let date = jiff::Timestamp::now() - ago;
+        let text = format!(
+            "apiVersion: kubegc.io/v1alpha1\nkind: MachineInventory\ncount: 1\ndate: {date}\nmachines: [{{name: other}}]\n"
+        );
+        std::fs::write(&path, text).unwrap();
+    };
+    dated(Duration::from_mins(1));
+    assert_eq!(look_up(&inventory).await, Ok(MachineState::Absent));
+    dated(Duration::from_mins(16));
+    says(&look_up(&inventory).await, "and is too old after 900s (--cloud-inventory-max-age)");
+    let patient = Inventory::open_within(path.clone(), Duration::from_hours(1)).unwrap();
+    assert_eq!(look_up(&patient).await, Ok(MachineState::Absent));
+    std::fs::write(&path, std::fs::read_to_string(&path).unwrap().replace("date: 2", "date: 3")).unwrap();
+    says(&look_up(&patient).await, "in the future");
+    // Without a date, the file's own counts.
+    write("Running");
+    let hour_ago = std::time::SystemTime::now() - Duration::from_hours(1);
+    std::fs::File::options().write(true).open(&path).unwrap().set_modified(hour_ago).unwrap();
+    says(&look_up(&inventory).await, "too old");
     // While it is broken or missing, nothing is known: the last valid one does not count.
     std::fs::write(&path, "machines: []").unwrap();
     says(&look_up(&inventory).await, "missing field");
@@ -89,6 +110,10 @@ async fn a_command_answers_or_times_out() {
         ("echo Absent".into(), Err("malformed")),
         ("exit 0".into(), Err("malformed")),
         ("kill -9 $$".into(), Err("signal: 9")),
+        // What it says on standard error is read to the end, so that it does not die of it.
+        (format!("head -c 200000 /dev/zero >&2 && echo '{answer}'"), Ok(MachineState::Absent)),
+        // What it leaves behind does not keep its answer open.
+        (format!("sleep 1000 & echo '{answer}'"), Ok(MachineState::Absent)),
         ("head -c 100000 /dev/zero".into(), Err("larger than 64 KiB")),
     ] {
         let exec = Exec::new(script(folder.path(), &body), Vec::new(), ANSWER_TIMEOUT).unwrap();
@@ -106,6 +131,19 @@ async fn a_command_answers_or_times_out() {
     assert!(began.elapsed() < Duration::from_secs(5));
     tokio::time::sleep(Duration::from_millis(900)).await;
     assert!(!marker.exists());
+
+    // And so are those that it leaves behind when it ends; the end of the other end of a pipe shows that.
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let body = format!("sh -c 'exec sleep 1000 >{}' >&- 2>&- & echo '{answer}'", pipe.display());
+    let exec = Exec::new(script(folder.path(), &body), Vec::new(), ANSWER_TIMEOUT).unwrap();
+    // Opened for writing as well, so that the child never waits for a reader.
+    let both = std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    assert_eq!(look_up(&exec).await, Ok(MachineState::Absent));
+    let reader = std::fs::File::open(&pipe).unwrap();
+    drop(both);
+    let end = tokio::task::spawn_blocking(move || std::io::copy(&mut &reader, &mut std::io::sink()));
+    assert_eq!(tokio::time::timeout(Duration::from_secs(60), end).await.unwrap().unwrap().unwrap(), 0);
 
     let missing = Exec::new("/nonexistent/command".into(), Vec::new(), ANSWER_TIMEOUT).unwrap();
     says(&look_up(&missing).await, "No such file");
@@ -227,6 +265,13 @@ async fn a_webhook_answers_or_times_out() {
     let question = r#"{"apiVersion":"kubegc.io/v1alpha1","kind":"MachineLookup","node":{"name":"n","providerID":"rack://7"}}"#;
     assert_eq!(asked, ("Bearer secret".to_owned(), question.to_owned()));
 
+    // A token in the URL is in no message: these become Events.
+    *server.reply.lock().unwrap() = Reply::Answer(500, "oops".into());
+    let secret =
+        WebhookOptions { url: format!("{}/hooks/secret?token=secret", server.url), ..options.clone() };
+    let error = look_up(&Webhook::new(secret).unwrap()).await.unwrap_err();
+    assert!(error.contains("it answered 500: oops") && !error.contains("secret"), "{error}");
+
     *server.reply.lock().unwrap() = Reply::Hang;
     let hurried = Webhook::new(WebhookOptions { timeout: IMPATIENCE, ..options.clone() }).unwrap();
     says(&look_up(&hurried).await, "no answer within 500ms");
@@ -299,12 +344,21 @@ async fn ec2_knows_its_instances() {
         (by_id("i-0123456789abcdef0"), MachineState::Absent),
         (of(&made[3], ""), MachineState::Running),
         (of("ip-9-9-9-9.ec2.internal", ""), MachineState::Absent),
+        (of("n", &format!("aws:///{}", made[0])), MachineState::Running),
     ];
     // All at once: they are combined into one call.
     let answers =
         futures::future::join_all(cases.iter().map(|(machine, _)| ec2.look_up(machine.clone()))).await;
     for ((machine, expected), answer) in cases.iter().zip(answers) {
         assert_eq!(answer.unwrap(), *expected, "{machine:?}");
+    }
+    // What is not found proves nothing where it would not be found anyway.
+    for (machine, words) in [
+        (of("worker-1", ""), "its name \"worker-1\" is no private DNS name"),
+        (of("n", "aws:///i-0123456789abcdef0"), "it may be one of another region"),
+    ] {
+        let error = ec2.look_up(machine).await.unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
     }
     // A page at a time.
     moto.script(&(BOTO.to_owned() + "ec2.run_instances(ImageId='ami-12c6146b', MinCount=30, MaxCount=30)"));

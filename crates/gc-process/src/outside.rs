@@ -38,6 +38,9 @@ pub struct OutsideOptions {
     /// Read the existing machines from this inventory file
     #[arg(long, help_heading = HEADING_MACHINES, value_name = "FILE", group = "provider")]
     pub cloud_inventory: Option<PathBuf>,
+    /// Age from which an inventory is too old, by its date or else by that of its file
+    #[arg(long, help_heading = HEADING_MACHINES, value_name = "DURATION", default_value = "15m", value_parser = positive)]
+    pub cloud_inventory_max_age: Duration,
     /// Ask this webhook whether machines exist
     #[arg(long, help_heading = HEADING_MACHINES, value_name = "URL", group = "provider")]
     pub cloud_webhook: Option<String>,
@@ -53,7 +56,7 @@ pub struct OutsideOptions {
     /// Argument of the command of --cloud-exec (repeatable)
     #[arg(long, help_heading = HEADING_MACHINES, value_name = "ARGUMENT", requires = "cloud_exec", allow_hyphen_values = true)]
     pub cloud_exec_argument: Vec<String>,
-    /// Ask AWS EC2 in this region whether machines exist; credentials come from the environment or the instance role
+    /// Ask AWS EC2 in this region whether machines exist; credentials are found as by the AWS SDKs, but for profiles
     #[arg(long, help_heading = HEADING_MACHINES, value_name = "REGION", group = "provider")]
     pub cloud_aws_region: Option<String>,
     /// Endpoint of EC2 [default: the region's public endpoint]
@@ -89,6 +92,7 @@ impl Default for OutsideOptions {
             csi_topology: Vec::new(),
             enable_hostpath_provisioner: false,
             cloud_inventory: None,
+            cloud_inventory_max_age: cloud::INVENTORY_MAX_AGE,
             cloud_webhook: None,
             cloud_webhook_ca_file: None,
             cloud_webhook_token_file: None,
@@ -160,6 +164,10 @@ impl OutsideOptions {
             period_milliseconds: gc_types::milliseconds(self.node_monitor_period),
             confirmations: self.node_missing_confirmations,
             missing_milliseconds: gc_types::milliseconds(self.node_missing_period),
+            provider_delay_milliseconds: self
+                .cloud_inventory
+                .as_ref()
+                .map_or(0, |_| gc_types::milliseconds(self.cloud_inventory_max_age)),
             breaker_fraction: self.node_breaker_fraction,
             dry_run: self.node_deletion_dry_run,
         }
@@ -179,8 +187,8 @@ impl OutsideOptions {
         let unusable =
             |flag: &str, error: &dyn std::fmt::Display| UsageError::new(format!("{flag}: {error}"));
         if let Some(path) = &self.cloud_inventory {
-            let inventory =
-                Inventory::open(path.clone()).map_err(|error| unusable("--cloud-inventory", &error))?;
+            let inventory = Inventory::open_within(path.clone(), self.cloud_inventory_max_age)
+                .map_err(|error| unusable("--cloud-inventory", &error))?;
             return Ok(Some(Arc::new(inventory)));
         }
         if let Some(url) = &self.cloud_webhook {

@@ -59,8 +59,8 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Records")]
 pub struct RecordsFlags {
-    /// Directory of the records, or s3://BUCKET/PREFIX; credentials for S3 come from AWS_ACCESS_KEY_ID and
-    /// AWS_SECRET_ACCESS_KEY, or from the role of the instance
+    /// Directory of the records, or s3://BUCKET/PREFIX; credentials for S3 are found as by the AWS SDKs, but for
+    /// profiles
     #[arg(long, value_name = "DIR|s3://BUCKET/PREFIX")]
     records: Place,
     /// URL of a server that speaks the protocol of S3 [default: AWS]

@@ -123,11 +123,17 @@ impl<'a> Tenants<'a> {
 
     /// Faults are over: machines that are shut down run again, nodes whose machine runs are ready, and of nodes whose
     /// machine is gone no more than one is left to the collector, which stops where many are missing, and none that it keeps, and
-    /// looks up for ever.
+    /// looks up for ever; and none at all where the collector finds no ready node by which to check the provider.
     pub fn repair(&mut self) {
         self.provider.honest = true;
         self.provider.start_all();
-        let mut missing = 0;
+        let is_control = |node: &TrueObject| {
+            let value = node.value();
+            let name = value["spec"]["providerID"].as_str().unwrap_or_default();
+            let is_kept = !value["metadata"]["annotations"]["kubegc.io/keep"].is_null();
+            !is_kept && !node.object.deletion.deleting && !self.provider.machine(name).gone
+        };
+        let mut missing = usize::from(!self.objects("Node").into_iter().any(is_control));
         for node in self.objects("Node") {
             let value = node.value();
             let name = value["spec"]["providerID"].as_str().unwrap_or_default();

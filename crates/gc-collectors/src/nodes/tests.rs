@@ -50,17 +50,26 @@ fn broken(name: &str) -> Node {
     node(name, 5, Some("False"), &Value::Null)
 }
 
+/// The node that is ready in every world, and whose machine runs unless the answers say otherwise.
+const STEADY: &str = "steady";
+
 /// A collector and its cloud.
 struct World {
     engine: Engine<NodeLifecycle>,
     answers: BTreeMap<String, Answer>,
     now: i64,
+    /// Those of other nodes than the steady one.
     lookups: usize,
     log: Vec<String>,
 }
 
 impl World {
-    fn new(policy: NodePolicy, nodes: Vec<Node>) -> Self {
+    fn new(policy: NodePolicy, mut nodes: Vec<Node>) -> Self {
+        nodes.push(node(STEADY, 5, Some("True"), &Value::Null));
+        Self::of(policy, nodes)
+    }
+
+    fn of(policy: NodePolicy, nodes: Vec<Node>) -> Self {
         let mut engine = Engine::new(NodeLifecycle::new(policy));
         engine.tick(at(0));
         engine.observe(Observation::ListStarted(Kind::Node));
@@ -83,7 +92,7 @@ impl World {
     fn perform(&mut self, effect: &Effect) -> Outcome {
         match &effect.request {
             Request::Outside { key, uid, call: OutsideCall::LookUpMachine { .. }, .. } => {
-                self.lookups += 1;
+                self.lookups += usize::from(*key.name != *STEADY);
                 let state = self.answers.get(&*key.name).cloned().unwrap_or(RUNNING);
                 let outcome = match &state {
                     Ok(_) => Outcome::Applied(None),
@@ -405,4 +414,101 @@ fn a_node_that_is_kept_is_still_looked_up() {
     world.put(node("kept", 7, Some("False"), &Value::Null));
     world.pass(10_000);
     assert_eq!(world.took().last().map(String::as_str), Some("delete kept u-kept at 7"));
+}
+
+/// The provider is asked in another account: it finds no machine at all. One node reboots.
+#[test]
+fn a_provider_that_finds_no_ready_node_deletes_none() {
+    let ready = |name: &str| node(name, 5, Some("True"), &Value::Null);
+    let names = ["r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9"];
+    let halted = "Warning NodeDeletionHalted";
+    let of = |answers: &[(&'static str, Answer)], ready_nodes: &[&'static str]| {
+        let nodes = ready_nodes.iter().map(|name| ready(name)).chain([broken("n")]).collect();
+        let mut all = vec![("n", ABSENT)];
+        all.extend(answers.iter().cloned());
+        let mut world = World::of(NodePolicy::default(), nodes).answers(&all);
+        world.run();
+        world.pass(1_200_000);
+        world
+    };
+    let each = |answer: &Answer| names.map(|name| (name, answer.clone()));
+    for (scenario, answers, ready_nodes, words) in [
+        ("no machine is found", &each(&ABSENT)[..], &names[..], "10 of 10 machines are missing"),
+        (
+            "one of a few is found",
+            &[("r2", ABSENT), ("r3", ABSENT)],
+            &names[..3],
+            "3 of 4 machines are missing",
+        ),
+        (
+            "it answers about none",
+            &each(&failure()),
+            &names,
+            "no node that is ready (throttled), so no node is deleted",
+        ),
+        (
+            "ready machines are shut down",
+            &each(&SHUTDOWN),
+            &names,
+            "the machine of no node that is ready, so",
+        ),
+        ("there is no ready node", &[], &[], "the machine of no node that is ready, so"),
+    ] {
+        let world = of(answers, ready_nodes);
+        assert_eq!(world.deletions(), 0, "{scenario}");
+        let said = |line: &String| line.starts_with(halted) && line.contains(words);
+        assert!(world.log.iter().any(said), "{scenario}: {:?}", world.log);
+    }
+    // It is asked in the right account from now on.
+    let mut world = of(&each(&ABSENT), &names);
+    for name in names {
+        world.answers.insert(name.into(), RUNNING);
+    }
+    world.pass(60_000);
+    assert_eq!(world.deletions(), 1);
+    assert_eq!(of(&[("r1", RUNNING)], &names[..1]).deletions(), 1, "one that is found is enough");
+    // Where no node is ready, another whose machine runs shows that the provider knows this cluster.
+    let nodes = vec![broken("n"), broken("m")];
+    let mut world = World::of(NodePolicy::default(), nodes).answers(&[("n", ABSENT), ("m", RUNNING)]);
+    world.run();
+    world.pass(120_000);
+    assert_eq!(world.deletions(), 1);
+}
+
+/// Of many nodes only some are looked up: what is wrong about them is taken for a share of all.
+#[test]
+fn the_share_of_ready_nodes_that_are_not_found_counts_for_all() {
+    let names: Vec<String> = (0..200).map(|number| format!("r{number:03}")).collect();
+    for (absent, deleted) in [(0, 1), (3, 1), (100, 0)] {
+        let mut nodes: Vec<Node> =
+            names.iter().map(|name| node(name, 5, Some("True"), &Value::Null)).collect();
+        nodes.push(broken("n"));
+        let gone = names.iter().take(absent).map(|name| (name.as_str(), ABSENT));
+        let answers: Vec<_> = gone.chain([("n", ABSENT)]).collect();
+        let mut world = World::of(NodePolicy::default(), nodes).answers(&answers);
+        world.run();
+        world.pass(120_000);
+        assert_eq!(world.deletions(), deleted, "{absent} of 200");
+        let most = controls::CONTROL_NODES * 8 + 30;
+        assert!(world.lookups <= most, "{} lookups", world.lookups);
+        if absent == 100 {
+            let share =
+                "according to the provider, 5 of 10 machines of nodes that are ready do not exist either";
+            assert!(world.log.iter().any(|line| line.contains(share)), "{:?}", world.log);
+        }
+    }
+}
+
+/// A node is newer than what the provider knows.
+#[test]
+fn a_node_is_as_old_as_an_answer_may_be_before_it_is_deleted() {
+    let mut young = broken("n");
+    young.meta.created = Some(at(0));
+    let policy = NodePolicy { provider_delay_milliseconds: 900_000, ..NodePolicy::default() };
+    let mut world = World::new(policy, vec![young]).answers(&[("n", ABSENT)]);
+    world.run();
+    world.pass(899_000);
+    assert_eq!(world.deletions(), 0);
+    world.pass(10_000);
+    assert_eq!(world.deletions(), 1);
 }

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::cloud::client::{Https, allowed, fetch, https};
+use crate::cloud::client::{Https, allowed, fetch, https, without_default_port};
 use crate::cloud::{ANSWER_TIMEOUT, Machine, Provider, ProviderError, shortened};
 pub use credentials::Credentials;
 use credentials::Source;
@@ -70,8 +70,8 @@ pub enum Ec2Error {
     /// The certificate authorities of this machine cannot be used.
     #[error("EC2: {0}")]
     Authorities(String),
-    /// No credentials.
-    #[error("EC2: no AWS_ACCESS_KEY_ID, and of the instance: {0}")]
+    /// No credentials, or such as are not supported.
+    #[error("EC2: no credentials: {0}")]
     Credentials(String),
     /// The node is not an EC2 instance.
     #[error("EC2: providerID {0:?} names no instance; expected aws:///ZONE/i-…")]
@@ -81,6 +81,26 @@ pub enum Ec2Error {
     OtherRegion {
         /// The node's provider ID.
         id: String,
+        /// The region of this client.
+        region: String,
+    },
+    /// No instance has that ID in this region, and the ID says nothing of its region.
+    #[error(
+        "EC2: there is no instance {id:?} in {region}, but it may be one of another region: its providerID names no zone"
+    )]
+    NoZone {
+        /// The instance.
+        id: String,
+        /// The region of this client.
+        region: String,
+    },
+    /// No instance has that private DNS name, and the name is none that EC2 gives in this region.
+    #[error(
+        "EC2: the node has no providerID, and its name {name:?} is no private DNS name of an instance in {region}"
+    )]
+    NoName {
+        /// The node.
+        name: String,
         /// The region of this client.
         region: String,
     },
@@ -118,7 +138,7 @@ pub struct Ec2Options {
     pub region: String,
     /// Its URL; the region's public one if `None`.
     pub endpoint: Option<String>,
-    /// Signing keys; those of the environment or of the instance if `None`.
+    /// Signing keys; those that the environment names or the instance has if `None`.
     pub credentials: Option<Credentials>,
     /// Timeout of an answer.
     pub timeout: Duration,
@@ -139,8 +159,15 @@ pub(crate) enum Question {
     Name(String),
 }
 
+/// A lookup, and what it means that no instance is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lookup {
+    pub(crate) question: Question,
+    pub(crate) absence: Result<(), Ec2Error>,
+}
+
 struct Waiting {
-    question: Question,
+    lookup: Lookup,
     answer: oneshot::Sender<Result<MachineState, Ec2Error>>,
 }
 
@@ -176,14 +203,17 @@ impl Ec2 {
             return Err(Ec2Error::Region(region.clone()));
         }
         let text = options.endpoint.clone().unwrap_or_else(|| public_endpoint("ec2", region) + "/");
-        let url: Uri = text.parse().map_err(|_| Ec2Error::Endpoint(text.clone()))?;
+        let wrong = || Ec2Error::Endpoint(text.clone());
+        let url: Uri = text.parse().map_err(|_| wrong())?;
         if !allowed(&url) {
-            return Err(Ec2Error::Endpoint(text));
+            return Err(wrong());
         }
+        let url = without_default_port(url).ok_or_else(wrong)?;
         let client =
             https(None, options.timeout, text.starts_with("https")).map_err(Ec2Error::Authorities)?;
         let region = options.region.clone();
-        let credentials = Source::new(options.credentials.clone());
+        let credentials = Source::new(options.credentials.clone(), &region, options.timeout)
+            .map_err(Ec2Error::Credentials)?;
         let worker = Worker { client, options, url, credentials, paused: None };
         Ok(Self { region, worker: Mutex::new(Some(worker)), questions: OnceLock::new() })
     }
@@ -201,10 +231,16 @@ impl Ec2 {
 }
 
 /// The lookup of a machine. An ID of another region would never be found there.
-pub(crate) fn question(machine: &Machine, region: &str) -> Result<Question, Ec2Error> {
+pub(crate) fn question(machine: &Machine, region: &str) -> Result<Lookup, Ec2Error> {
     let id = &machine.provider_id;
     if id.is_empty() {
-        return Ok(Question::Name(machine.node.clone()));
+        let name = machine.node.clone();
+        let absence = if is_private_name(&name, region) {
+            Ok(())
+        } else {
+            Err(Ec2Error::NoName { name: name.clone(), region: region.to_owned() })
+        };
+        return Ok(Lookup { question: Question::Name(name), absence });
     }
     let malformed = || Ec2Error::ProviderId(id.clone());
     let path = id.strip_prefix("aws://").ok_or_else(malformed)?;
@@ -213,19 +249,42 @@ pub(crate) fn question(machine: &Machine, region: &str) -> Result<Question, Ec2E
     if digits.is_empty() || digits.len() > 17 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(malformed());
     }
+    // EC2 writes them in lower case, and so they come back.
+    let instance = instance.to_ascii_lowercase();
     let zone = before.rsplit('/').next().unwrap_or_default();
-    if !zone.is_empty() && !zone.starts_with(region) {
-        return Err(Ec2Error::OtherRegion { id: id.clone(), region: region.to_owned() });
-    }
-    Ok(Question::Id(instance.to_owned()))
+    let absence = match zone.strip_prefix(region) {
+        _ if zone.is_empty() => Err(Ec2Error::NoZone { id: instance.clone(), region: region.to_owned() }),
+        // `us-east-1a` and `us-east-1-bos-1a` are of us-east-1, `us-east-10a` is not.
+        Some(rest) if !rest.starts_with(|next: char| next.is_ascii_digit()) => Ok(()),
+        _ => return Err(Ec2Error::OtherRegion { id: id.clone(), region: region.to_owned() }),
+    };
+    Ok(Lookup { question: Question::Id(instance), absence })
+}
+
+/// Whether EC2 gives an instance of this region such a private DNS name: `ip-10-0-0-1` or its ID, in the domain of the
+/// region. One that is not found no longer exists; any other name may be that of an instance that exists.
+fn is_private_name(name: &str, region: &str) -> bool {
+    let Some((host, domain)) = name.split_once('.') else { return false };
+    let of_region = match region {
+        "us-east-1" => domain == "ec2.internal",
+        _ => domain.strip_prefix(region) == Some(".compute.internal"),
+    };
+    let is_address = host.strip_prefix("ip-").is_some_and(|address| {
+        address.split('-').filter(|part| part.parse::<u8>().is_ok()).count() == 4
+            && address.split('-').count() == 4
+    });
+    let is_id = host.strip_prefix("i-").is_some_and(|digits| {
+        (8..=17).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    });
+    of_region && (is_address || is_id)
 }
 
 impl Provider for Ec2 {
     fn look_up(&self, machine: Machine) -> BoxFuture<'_, Result<MachineState, ProviderError>> {
         Box::pin(async move {
-            let question = question(&machine, &self.region)?;
+            let lookup = question(&machine, &self.region)?;
             let (answer, answered) = oneshot::channel();
-            self.questions().send(Waiting { question, answer }).await.map_err(|_| Ec2Error::Ended)?;
+            self.questions().send(Waiting { lookup, answer }).await.map_err(|_| Ec2Error::Ended)?;
             Ok(answered.await.unwrap_or(Err(Ec2Error::Ended))?)
         })
     }
@@ -241,16 +300,16 @@ impl Worker {
             {
                 batch.push(next);
             }
-            let questions = batch.iter().map(|waiting| waiting.question.clone()).collect();
+            let questions = batch.iter().map(|waiting| waiting.lookup.question.clone()).collect();
             let limit = self.options.timeout;
             let answers = match tokio::time::timeout(limit, self.ask(questions)).await {
                 Ok(answers) => answers,
                 Err(_) => Err(Ec2Error::Timeout(limit)),
             };
-            for Waiting { question, answer } in batch {
-                let found = answers.as_ref().map_err(Clone::clone).map(|found| {
-                    // An instance that is missing from a complete answer does not exist.
-                    found.get(&question).copied().unwrap_or(MachineState::Absent)
+            for Waiting { lookup: Lookup { question, absence }, answer } in batch {
+                let found = answers.as_ref().map_err(Clone::clone).and_then(|found| {
+                    // An instance that is missing from a complete answer does not exist, if it would be found here.
+                    found.get(&question).copied().map_or_else(|| absence.map(|()| MachineState::Absent), Ok)
                 });
                 // The caller may have given up.
                 let _ = answer.send(found);
@@ -264,7 +323,7 @@ impl Worker {
         {
             return Err(Ec2Error::Throttled("paused".to_owned()));
         }
-        let credentials = self.credentials.get(&self.client).await.map_err(Ec2Error::Credentials)?;
+        let credentials = self.credentials.get().await.map_err(Ec2Error::Credentials)?;
         let (mut ids, mut names) = (Vec::new(), Vec::new());
         for question in questions {
             match question {
@@ -458,27 +517,49 @@ mod tests {
 
     #[test]
     fn provider_ids_name_instances_of_the_region() {
-        let of = |node: &str, id: &str| {
-            question(&Machine { node: node.into(), provider_id: id.into() }, "eu-central-1")
-        };
+        let region = "eu-central-1";
+        let of =
+            |node: &str, id: &str| question(&Machine { node: node.into(), provider_id: id.into() }, region);
         let malformed = |id: &str| Err(Ec2Error::ProviderId(id.into()));
+        let by_id = |id: &str, zoned: bool| {
+            let unknown = Ec2Error::NoZone { id: id.into(), region: region.into() };
+            Ok(Lookup {
+                question: Question::Id(id.into()),
+                absence: if zoned { Ok(()) } else { Err(unknown) },
+            })
+        };
+        let elsewhere = |id: &str| Err(Ec2Error::OtherRegion { id: id.into(), region: region.into() });
         for (id, expected) in [
-            ("aws:///eu-central-1a/i-0123456789abcdef0", Ok(Question::Id("i-0123456789abcdef0".into()))),
-            ("aws:////i-12345678", Ok(Question::Id("i-12345678".into()))),
-            ("", Ok(Question::Name("ip-10-0-0-1".into()))),
+            ("aws:///eu-central-1a/i-0123456789abcdef0", by_id("i-0123456789abcdef0", true)),
+            ("aws:///eu-central-1a/i-0123456789ABCDEF0", by_id("i-0123456789abcdef0", true)),
+            ("aws:///eu-central-1-wl1-ber-wlz-1/i-12345678", by_id("i-12345678", true)),
+            ("aws:////i-12345678", by_id("i-12345678", false)),
+            ("aws:///i-12345678", by_id("i-12345678", false)),
             ("gce://p/z/i-1", malformed("gce://p/z/i-1")),
             ("aws:///eu-central-1a/fargate-ip-10", malformed("aws:///eu-central-1a/fargate-ip-10")),
             ("aws:///eu-central-1a/i-", malformed("aws:///eu-central-1a/i-")),
             ("aws:///eu-central-1a/i-1&x=y", malformed("aws:///eu-central-1a/i-1&x=y")),
-            (
-                "aws:///us-east-1a/i-12345678",
-                Err(Ec2Error::OtherRegion {
-                    id: "aws:///us-east-1a/i-12345678".into(),
-                    region: "eu-central-1".into(),
-                }),
-            ),
+            ("aws:///us-east-1a/i-12345678", elsewhere("aws:///us-east-1a/i-12345678")),
+            ("aws:///eu-central-12a/i-12345678", elsewhere("aws:///eu-central-12a/i-12345678")),
         ] {
             assert_eq!(of("ip-10-0-0-1", id), expected, "{id}");
+        }
+        // Without an ID, only a name that EC2 itself gives proves anything.
+        for (name, region, is_proof) in [
+            ("ip-10-0-0-1.eu-central-1.compute.internal", region, true),
+            ("i-0123456789abcdef0.eu-central-1.compute.internal", region, true),
+            ("ip-10-0-0-1.ec2.internal", "us-east-1", true),
+            ("ip-10-0-0-1.ec2.internal", region, false),
+            ("ip-10-0-0-1.eu-west-1.compute.internal", region, false),
+            ("ip-10-0-0-1", region, false),
+            ("ip-10-0-0.eu-central-1.compute.internal", region, false),
+            ("worker-1.eu-central-1.compute.internal", region, false),
+            ("worker-1", region, false),
+        ] {
+            let lookup =
+                question(&Machine { node: name.into(), provider_id: String::new() }, region).unwrap();
+            assert_eq!(lookup.question, Question::Name(name.into()));
+            assert_eq!(lookup.absence.is_ok(), is_proof, "{name} in {region}");
         }
     }
 

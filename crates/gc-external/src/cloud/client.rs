@@ -38,6 +38,31 @@ pub(crate) fn allowed(uri: &Uri) -> bool {
     }
 }
 
+/// The URL without the port that its scheme has anyway: the client does not send it, so it must not be signed. `None`
+/// for one with a user name, which would end up in logs.
+pub(crate) fn without_default_port(url: Uri) -> Option<Uri> {
+    let default = if url.scheme_str() == Some("https") { 443 } else { 80 };
+    let authority = url.authority()?;
+    if authority.as_str().contains('@') {
+        return None;
+    }
+    if url.port_u16() != Some(default) {
+        return Some(url);
+    }
+    let mut parts = url.clone().into_parts();
+    parts.authority = Some(authority.host().parse().ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+/// A URL as it may be shown: a path or a query may have a token in it.
+pub(crate) fn shown(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return "…".to_owned() };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let (host, after) = (authority.rsplit('@').next().unwrap_or_default(), &rest[authority.len()..]);
+    let hidden = if matches!(after, "" | "/") { "" } else { "/…" };
+    format!("{scheme}://{host}{hidden}")
+}
+
 /// A client that trusts these authorities (PEM), or those of this machine; an empty list of them is an error where it
 /// is `secure`.
 pub(crate) fn https(authorities: Option<&Path>, timeout: Duration, secure: bool) -> Result<Https, String> {
@@ -99,4 +124,40 @@ fn innermost(error: &dyn std::error::Error) -> String {
         cause = next.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn tokens_in_urls_are_not_shown() {
+        for (url, expected) in [
+            ("https://hooks.example.com/services/T0/B0/secret", "https://hooks.example.com/…"),
+            ("https://user:secret@h:8443/?token=secret", "https://h:8443/…"),
+            ("https://h?token=secret", "https://h/…"),
+            ("http://127.0.0.1:1/", "http://127.0.0.1:1"),
+            ("secret", "…"),
+        ] {
+            assert_eq!(shown(url), expected);
+        }
+    }
+
+    #[test]
+    fn the_port_of_the_scheme_is_left_out() {
+        for (url, expected) in [
+            ("https://h:443/", Some("https://h/")),
+            ("https://h:8443/x?y=z", Some("https://h:8443/x?y=z")),
+            ("http://127.0.0.1:80/x?y=z", Some("http://127.0.0.1/x?y=z")),
+            ("http://[::1]:80/", Some("http://[::1]/")),
+            ("https://h:80/", Some("https://h:80/")),
+            ("https://h/", Some("https://h/")),
+            ("https://u:p@h/", None),
+        ] {
+            let found = without_default_port(url.parse().unwrap()).map(|url| url.to_string());
+            assert_eq!(found.as_deref(), expected, "{url}");
+        }
+    }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use gc_collectors::engine::MachineState;
-use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 
@@ -17,7 +17,7 @@ use crate::cloud::{MAX_ANSWER_BYTES, Machine, Provider, ProviderError, shortened
 
 /// Maximum number of commands at the same time.
 const COMMANDS_AT_A_TIME: usize = 8;
-/// Maximum number of bytes that are read of a command's standard error.
+/// Maximum number of bytes that are kept of a command's standard error; the rest is read and dropped.
 const MAX_ERROR_BYTES: u64 = 4 << 10;
 
 /// Why a command gave no answer.
@@ -74,17 +74,44 @@ pub struct Exec {
     places: Arc<Semaphore>,
 }
 
-/// A process that is killed, with its whole group, when this is dropped.
+/// A process that is killed, with its whole group, when this is dropped before it has ended.
 struct Group(Child);
+
+impl Group {
+    fn id(&self) -> Option<Pid> {
+        self.0.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
+    }
+
+    /// Waits for the end of the process, and kills what it has left behind, which may hold its output open.
+    async fn end(&self) -> std::io::Result<()> {
+        let Some(id) = self.id() else { return Ok(()) };
+        // It is not reaped yet, so that its number cannot be that of another group.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let wait = move || rustix::io::retry_on_intr(|| waitid(WaitId::Pid(id), options));
+        tokio::task::spawn_blocking(wait).await.map_err(std::io::Error::other)??;
+        // There may be nothing left.
+        let _ = kill_process_group(id, Signal::KILL);
+        Ok(())
+    }
+}
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let id = self.0.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        if let Some(group) = id {
-            // It may have ended by itself.
+        // `None` after its status was taken.
+        if let Some(group) = self.id() {
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
+}
+
+/// Reads a stream to its end, so that its writer never fails, and keeps the beginning.
+async fn beginning(stream: Option<impl AsyncRead + Unpin>, limit: u64) -> std::io::Result<Vec<u8>> {
+    let mut kept = Vec::new();
+    if let Some(mut stream) = stream {
+        (&mut stream).take(limit).read_to_end(&mut kept).await?;
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
+    }
+    Ok(kept)
 }
 
 impl Exec {
@@ -116,24 +143,13 @@ impl Exec {
                 let _ = input.write_all(question.as_bytes()).await;
             }
         };
-        let receive = async {
-            let mut said = Vec::new();
-            if let Some(output) = output {
-                let limit = MAX_ANSWER_BYTES as u64 + 1;
-                output.take(limit).read_to_end(&mut said).await?;
-            }
-            Ok::<_, std::io::Error>(said)
-        };
-        let complaints = async {
-            let mut said = Vec::new();
-            if let Some(errors) = errors {
-                // If it cannot be read, the error just lacks it.
-                let _ = errors.take(MAX_ERROR_BYTES).read_to_end(&mut said).await;
-            }
-            said
-        };
-        let ((), said, complained) = tokio::join!(say, receive, complaints);
+        let receive = beginning(output, MAX_ANSWER_BYTES as u64 + 1);
+        let complaints = beginning(errors, MAX_ERROR_BYTES);
+        let ((), said, complained, ended) = tokio::join!(say, receive, complaints, group.end());
+        ended.map_err(start)?;
         let said = said.map_err(start)?;
+        // If it cannot be read, the error just lacks it.
+        let complained = complained.unwrap_or_default();
         if said.len() > MAX_ANSWER_BYTES {
             return Err(ExecError::TooLarge(self.path.clone()));
         }

@@ -3,18 +3,23 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;
 use gc_collectors::engine::MachineState;
 use serde::Deserialize;
 
 use crate::cloud::protocol::API_VERSION;
+use crate::cloud::provider_id::canonical;
 use crate::cloud::{Machine, Provider, ProviderError};
 
 /// Largest file that is read, bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 const KIND: &str = "MachineInventory";
+/// Default age from which an inventory is too old.
+pub const INVENTORY_MAX_AGE: Duration = Duration::from_mins(15);
+/// How far the clock of another machine, which dates the inventory, may be ahead.
+const CLOCK_SKEW: Duration = Duration::from_mins(5);
 
 /// Why an inventory cannot be used. Until it can, no machine's state is known.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +43,26 @@ pub enum InventoryError {
         /// What is wrong.
         why: String,
     },
+    /// The inventory is older than it may be: newer machines are not on it.
+    #[error(
+        "inventory {path}: it was written {age:?} ago, and is too old after {limit:?} (--cloud-inventory-max-age)"
+    )]
+    TooOld {
+        /// The file.
+        path: PathBuf,
+        /// Its age, in whole seconds.
+        age: Duration,
+        /// The limit.
+        limit: Duration,
+    },
+    /// The inventory is dated in the future, so that its age is unknown.
+    #[error("inventory {path}: its date is {by:?} in the future")]
+    FromTheFuture {
+        /// The file.
+        path: PathBuf,
+        /// By how much, in whole seconds.
+        by: Duration,
+    },
 }
 
 #[derive(Deserialize)]
@@ -47,6 +72,9 @@ struct Document {
     kind: String,
     /// The number of machines, which detects a file that was cut off.
     count: usize,
+    /// When its machines were listed (RFC 3339); without it, when the file was written.
+    #[serde(default)]
+    date: Option<String>,
     machines: Vec<Entry>,
 }
 
@@ -70,6 +98,8 @@ enum EntryState {
 /// The contents of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listed {
+    pub(crate) date: Option<jiff::Timestamp>,
+    /// By canonical provider ID.
     pub(crate) by_provider_id: BTreeMap<String, MachineState>,
     /// With the provider's name of the machine, which may be empty.
     pub(crate) by_name: BTreeMap<String, (String, MachineState)>,
@@ -87,18 +117,39 @@ struct Stamp {
 #[derive(Debug)]
 pub struct Inventory {
     path: PathBuf,
+    max_age: Duration,
     read: Mutex<Option<(Stamp, Arc<Listed>)>>,
 }
 
 impl Inventory {
-    /// The inventory in this file, which must exist and be valid now.
+    /// The inventory in this file, which must exist and be valid now. It is too old after [`INVENTORY_MAX_AGE`].
     pub fn open(path: PathBuf) -> Result<Self, InventoryError> {
-        let inventory = Self { path, read: Mutex::new(None) };
-        inventory.listed()?;
+        Self::open_within(path, INVENTORY_MAX_AGE)
+    }
+
+    /// The same with another limit. One that is too old now can be opened: its exporter may be late.
+    pub fn open_within(path: PathBuf, max_age: Duration) -> Result<Self, InventoryError> {
+        let inventory = Self { path, max_age, read: Mutex::new(None) };
+        inventory.read()?;
         Ok(inventory)
     }
 
+    /// The machines, as long as the list is not too old.
     fn listed(&self) -> Result<Arc<Listed>, InventoryError> {
+        let (stamp, listed) = self.read()?;
+        let date = listed.date.map(SystemTime::from).or(stamp.modified).unwrap_or(SystemTime::UNIX_EPOCH);
+        let whole = |duration: Duration| Duration::from_secs(duration.as_secs());
+        let (path, limit) = (self.path.clone(), self.max_age);
+        match SystemTime::now().duration_since(date) {
+            Ok(age) if age > limit => Err(InventoryError::TooOld { path, age: whole(age), limit }),
+            Err(ahead) if ahead.duration() > CLOCK_SKEW => {
+                Err(InventoryError::FromTheFuture { path, by: whole(ahead.duration()) })
+            }
+            _ => Ok(listed),
+        }
+    }
+
+    fn read(&self) -> Result<(Stamp, Arc<Listed>), InventoryError> {
         use std::os::unix::fs::MetadataExt as _;
         let unreadable = |error| InventoryError::Unreadable { path: self.path.clone(), error };
         let metadata = std::fs::metadata(&self.path).map_err(unreadable)?;
@@ -108,7 +159,7 @@ impl Inventory {
         if let Some((known, listed)) = &*read
             && *known == stamp
         {
-            return Ok(Arc::clone(listed));
+            return Ok((stamp, Arc::clone(listed)));
         }
         if stamp.bytes > MAX_FILE_BYTES {
             return Err(InventoryError::TooLarge(self.path.clone()));
@@ -118,14 +169,14 @@ impl Inventory {
             parse(&text).map_err(|why| InventoryError::Malformed { path: self.path.clone(), why })?;
         let listed = Arc::new(listed);
         *read = Some((stamp, Arc::clone(&listed)));
-        Ok(listed)
+        Ok((stamp, listed))
     }
 }
 
 pub(crate) fn parse(text: &str) -> Result<Listed, String> {
     let document: Document =
         serde_saphyr::from_str(text).map_err(|error| error.without_snippet().to_string())?;
-    let Document { api_version, kind, count, machines } = document;
+    let Document { api_version, kind, count, date, machines } = document;
     if api_version != API_VERSION || kind != KIND {
         return Err(format!("expected {API_VERSION} {KIND}, found {api_version} {kind}"));
     }
@@ -135,7 +186,11 @@ pub(crate) fn parse(text: &str) -> Result<Listed, String> {
     if machines.is_empty() {
         return Err("it lists no machines; an empty inventory is considered a mistake".to_owned());
     }
-    let mut listed = Listed::default();
+    let date = date.map(|text| {
+        text.parse::<jiff::Timestamp>()
+            .map_err(|_| format!("date {text:?} is not a time such as 2026-11-28T14:00:00Z"))
+    });
+    let mut listed = Listed { date: date.transpose()?, ..Listed::default() };
     for Entry { name, provider_id, state } in machines {
         let state = match state {
             EntryState::Running => MachineState::Running,
@@ -144,7 +199,8 @@ pub(crate) fn parse(text: &str) -> Result<Listed, String> {
         if name.is_empty() {
             return Err("a machine has no name".to_owned());
         }
-        if !provider_id.is_empty() && listed.by_provider_id.insert(provider_id.clone(), state).is_some() {
+        let id = canonical(&provider_id);
+        if !provider_id.is_empty() && listed.by_provider_id.insert(id, state).is_some() {
             return Err(format!("providerID {provider_id:?} is listed twice"));
         }
         if listed.by_name.insert(name.clone(), (provider_id, state)).is_some() {
@@ -156,7 +212,7 @@ pub(crate) fn parse(text: &str) -> Result<Listed, String> {
 
 /// By the provider's name, if both have one; by the node's name otherwise.
 fn find(listed: &Listed, machine: &Machine) -> MachineState {
-    if let Some(state) = listed.by_provider_id.get(&machine.provider_id) {
+    if let Some(state) = listed.by_provider_id.get(&canonical(&machine.provider_id)) {
         return *state;
     }
     match listed.by_name.get(&machine.node) {
@@ -181,11 +237,13 @@ mod tests {
     const GOOD: &str = "
 apiVersion: kubegc.io/v1alpha1
 kind: MachineInventory
-count: 3
+count: 4
+date: 2026-11-28T14:00:00Z
 machines:
 - {name: a, providerID: 'rack://1'}
 - {name: b, providerID: 'rack://2', state: Shutdown}
 - {name: c}
+- {name: e, providerID: 'azure:///subscriptions/S/resourceGroups/MC_rg/vm'}
 ";
 
     #[test]
@@ -201,6 +259,7 @@ machines:
             ("a", "rack://9", MachineState::Absent),
             ("d", "", MachineState::Absent),
             ("d", "rack://9", MachineState::Absent),
+            ("renamed", "azure:///subscriptions/s/resourcegroups/mc_rg/vm", MachineState::Running),
         ] {
             let machine = Machine { node: node.into(), provider_id: id.into() };
             assert_eq!(find(&listed, &machine), expected, "{node} {id}");
@@ -211,13 +270,15 @@ machines:
     fn what_is_no_inventory_says_why() {
         for (text, expected) in [
             (String::new(), "unexpected end of input at line 1, column 1"),
-            (GOOD.replace("count: 3", "count: 4"), "count says 4, and 3 machines are listed"),
-            (GOOD.replace("- {name: c}\n", ""), "count says 3, and 2 machines are listed"),
+            (GOOD.replace("count: 4", "count: 5"), "count says 5, and 4 machines are listed"),
+            (GOOD.replace("- {name: c}\n", ""), "count says 4, and 3 machines are listed"),
             (GOOD.replace("name: c", "name: a"), "machine \"a\" is listed twice"),
             (GOOD.replace("rack://2", "rack://1"), "providerID \"rack://1\" is listed twice"),
             (GOOD.replace("Shutdown", "Off"), "unknown variant `Off`"),
             (GOOD.replace("Inventory", "List"), "expected kubegc.io/v1alpha1 MachineInventory"),
             (GOOD.replace("count", "total"), "unknown field `total`"),
+            (GOOD.replace("2026-11-28T", "yesterday "), "date \"yesterday 14:00:00Z\" is not a time"),
+            (GOOD.replace("rack://2", "AZURE:///subscriptions/S/resourceGroups/mc_RG/VM"), "is listed twice"),
             (GOOD.replace("name: c", "name: ''"), "a machine has no name"),
             (
                 "apiVersion: kubegc.io/v1alpha1\nkind: MachineInventory\ncount: 0\nmachines: []".into(),

@@ -12,7 +12,7 @@ use http::{HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
 use tokio::sync::Semaphore;
 
-use crate::cloud::client::{FetchError, Https, allowed, fetch, https};
+use crate::cloud::client::{FetchError, Https, allowed, fetch, https, shown};
 use crate::cloud::protocol::{self, AnswerError};
 use crate::cloud::{ANSWER_TIMEOUT, MAX_ANSWER_BYTES, Machine, Provider, ProviderError, shortened};
 
@@ -47,7 +47,7 @@ pub enum WebhookError {
     /// No connection, or it broke.
     #[error("webhook {url}: {why}")]
     Connection {
-        /// The URL.
+        /// The URL, without what may be a token; so in the other errors.
         url: String,
         /// The cause.
         why: String,
@@ -113,6 +113,8 @@ impl WebhookOptions {
 #[derive(Debug)]
 pub struct Webhook {
     url: Uri,
+    /// Its URL in messages, which become Events: without what may be a token.
+    shown: String,
     client: Https,
     options: WebhookOptions,
     places: Arc<Semaphore>,
@@ -121,7 +123,7 @@ pub struct Webhook {
 impl Webhook {
     /// A client of the webhook at this URL. Connects with the first lookup.
     pub fn new(options: WebhookOptions) -> Result<Self, WebhookError> {
-        let malformed = || WebhookError::Url(options.url.clone());
+        let malformed = || WebhookError::Url(shown(&options.url));
         let url: Uri = options.url.parse().map_err(|_| malformed())?;
         if !allowed(&url) {
             return Err(malformed());
@@ -130,7 +132,8 @@ impl Webhook {
         let client = https(options.authorities.as_deref(), options.timeout, secure).map_err(|why| {
             WebhookError::Authorities { path: options.authorities.clone().unwrap_or_default(), why }
         })?;
-        Ok(Self { url, client, options, places: Arc::new(Semaphore::new(QUESTIONS_AT_A_TIME)) })
+        let shown = shown(&options.url);
+        Ok(Self { url, shown, client, options, places: Arc::new(Semaphore::new(QUESTIONS_AT_A_TIME)) })
     }
 
     fn token(&self) -> Result<Option<HeaderValue>, WebhookError> {
@@ -151,13 +154,13 @@ impl Webhook {
         let post = self.post(content_type, document.into());
         let (code, body) = tokio::time::timeout(limit, post)
             .await
-            .unwrap_or_else(|_| Err(WebhookError::Timeout { url: self.options.url.clone(), limit }))?;
+            .unwrap_or_else(|_| Err(WebhookError::Timeout { url: self.shown.clone(), limit }))?;
         if (200..300).contains(&code) { Ok(()) } else { Err(self.refused(code, &body)) }
     }
 
     fn refused(&self, code: u16, body: &Bytes) -> WebhookError {
         let text = shortened(&String::from_utf8_lossy(body));
-        WebhookError::Status { url: self.options.url.clone(), code, text }
+        WebhookError::Status { url: self.shown.clone(), code, text }
     }
 
     async fn ask(&self, machine: &Machine) -> Result<MachineState, WebhookError> {
@@ -166,12 +169,12 @@ impl Webhook {
             return Err(self.refused(code, &body));
         }
         let answer = protocol::answer(machine, &body);
-        answer.map_err(|error| WebhookError::Answer { url: self.options.url.clone(), error })
+        answer.map_err(|error| WebhookError::Answer { url: self.shown.clone(), error })
     }
 
     /// Status and body of the answer.
     async fn post(&self, content_type: &'static str, body: Bytes) -> Result<(u16, Bytes), WebhookError> {
-        let url = || self.options.url.clone();
+        let url = || self.shown.clone();
         let connection = |why: String| WebhookError::Connection { url: url(), why };
         let mut request = Request::builder()
             .method(Method::POST)
@@ -198,8 +201,7 @@ impl Provider for Webhook {
             let _place = self.places.acquire().await;
             let limit = self.options.timeout;
             let answer = tokio::time::timeout(limit, self.ask(&machine)).await;
-            Ok(answer
-                .unwrap_or_else(|_| Err(WebhookError::Timeout { url: self.options.url.clone(), limit }))?)
+            Ok(answer.unwrap_or_else(|_| Err(WebhookError::Timeout { url: self.shown.clone(), limit }))?)
         })
     }
 }

@@ -316,6 +316,8 @@ enum Manner {
     Garbage,
     /// No machine exists, whichever is asked about.
     Lies,
+    /// The machines of all nodes but `n1` run.
+    Knows,
 }
 
 /// A webhook that knows machines, on this machine; answers its address.
@@ -350,9 +352,10 @@ fn webhook(manner: Arc<Mutex<Manner>>) -> String {
                     continue;
                 }
                 Manner::Garbage => "<html>".to_owned(),
-                Manner::Lies => {
+                manner @ (Manner::Lies | Manner::Knows) => {
+                    let is_absent = manner == Manner::Lies || node["name"] == "n1";
                     json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "MachineLookup", "node": node,
-                    "machine": {"state": "Absent"}})
+                    "machine": {"state": if is_absent { "Absent" } else { "Running" }}})
                     .to_string()
                 }
             };
@@ -410,6 +413,74 @@ fn a_webhook_that_hangs_talks_nonsense_or_lies_deletes_nothing() {
     assert_eq!(breaker(&["--as=ann", "--as-group=system:authenticated"]), Value::Null);
     assert!(up.shown().contains("kubegc_node_lookups_total{answer=\"error\"}"), "{}", up.shown());
     assert!(NODES.iter().all(|name| up.exists(&format!("node/{name}"))));
+}
+
+/// One node reboots, and the provider is asked in another account, where no machine of this cluster is: ready nodes that it does
+/// not find either show that.
+#[test]
+fn a_webhook_that_knows_no_ready_node_deletes_none() {
+    const SOURCE: &str = "cloud-node-lifecycle-controller";
+    const NODES: [&str; 6] = ["n1", "n2", "n3", "n4", "n5", "n6"];
+    let manner = Arc::new(Mutex::new(Manner::Lies));
+    let arguments = ["--cloud-webhook".to_owned(), webhook(Arc::clone(&manner))];
+    let Some(up) = Up::start(&arguments) else { return };
+    for name in NODES {
+        up.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
+        let status = if name == "n1" { "Unknown" } else { "True" };
+        up.status(&format!("node/{name}"), &json!({"conditions": [{"type": "Ready", "status": status}]}));
+    }
+    let halted = "involvedObject.name=n1,reason=NodeDeletionHalted";
+    let deadline = Instant::now() + PATIENCE;
+    while up.run(&["get", "events", "--field-selector", halted, "-o", "name"]).is_empty() {
+        assert!(Instant::now() < deadline, "nothing halts it:\n{}", up.shown());
+        up.pass(Duration::from_mins(1));
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    assert!(NODES.iter().all(|name| up.exists(&format!("node/{name}"))));
+    *manner.lock().unwrap() = Manner::Knows;
+    let deadline = Instant::now() + PATIENCE;
+    while up.exists("node/n1") {
+        assert!(Instant::now() < deadline, "the node stays:\n{}", up.shown());
+        up.pass(Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    up.until_event("n1", "Normal", "DeletingNode", SOURCE);
+    assert!(NODES[1..].iter().all(|name| up.exists(&format!("node/{name}"))));
+}
+
+/// Credentials that the environment names and that cannot be used are an error at the start: the role of the instance may be
+/// one of another account.
+#[test]
+fn credentials_of_aws_that_are_not_supported_are_refused() {
+    for (variable, value, words) in [
+        (
+            "AWS_PROFILE",
+            "prod",
+            "--cloud-aws-region: EC2: no credentials: AWS_PROFILE is set, and profiles are not supported",
+        ),
+        (
+            "AWS_ROLE_ARN",
+            "arn:aws:iam::1:role/r",
+            "of AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN, only one is set",
+        ),
+        (
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+            "http://example.com/x",
+            "expected https:// or an address of this instance",
+        ),
+    ] {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_kubegc"))
+            .args(["up", "--ephemeral", "--cloud-aws-region=eu-central-1"])
+            .env(variable, value)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.code() == Some(2) && text.contains(words),
+            "{variable}: {:?} {text}",
+            output.status
+        );
+    }
 }
 
 /// A request for a certificate that no one will answer.

@@ -1,15 +1,18 @@
-//! Sources of credentials: the environment, or the role of the instance (IMDSv2).
+//! Sources of credentials, in the order of the AWS SDKs: keys in the environment, a web identity (IRSA), a container's
+//! endpoint (EKS Pod Identity, ECS), the role of the instance (IMDSv2). The environment chooses one of them, and one that it
+//! names and that cannot be used is an error: the role of the instance may be one of another account.
+
+mod roles;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use http::{Method, Request};
-use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::cloud::MAX_ANSWER_BYTES;
-use crate::cloud::client::{Https, fetch};
+use super::public_endpoint;
+use crate::cloud::client::{Https, allowed, https};
 
 /// Keys for signing requests. Debug output hides the secret.
 #[derive(Clone, PartialEq, Eq)]
@@ -30,78 +33,173 @@ impl fmt::Debug for Credentials {
 
 /// The metadata endpoint of instances.
 const METADATA: &str = "http://169.254.169.254";
-/// How long keys of a role are cached; the instance renews them every few hours.
+/// The host of relative URIs of container credentials.
+const CONTAINER_HOST: &str = "http://169.254.170.2";
+/// Hosts that may be asked for credentials over HTTP, besides this machine: they are of this instance.
+const INSTANCE_HOSTS: [&str; 5] =
+    ["169.254.169.254", "169.254.170.2", "169.254.170.23", "[fd00:ec2::23]", "[fd00:ec2::254]"];
+/// The longest that keys of a role are cached; they are valid for a quarter of an hour at least.
 const ROLE_KEPT: Duration = Duration::from_mins(5);
 
-/// Where a client gets its keys: those that were given, or of the environment, or of the role of this instance, which are cached.
+/// Where keys come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Origin {
+    /// Keys that do not change.
+    Keys(Credentials),
+    /// A role that is assumed with a token of the cluster.
+    WebIdentity { role: String, session: String, token_file: PathBuf, endpoint: String },
+    /// An endpoint beside the container.
+    Container { url: String, token: Option<Token> },
+    /// The role of the instance.
+    Instance { endpoint: String },
+}
+
+/// What authorizes a container at its endpoint.
+#[derive(Clone, PartialEq, Eq)]
+enum Token {
+    File(PathBuf),
+    Value(String),
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Value(_) => f.write_str("Value"),
+        }
+    }
+}
+
+/// The value of a variable of the environment; an empty one counts as absent.
+fn of_process(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// What the environment chooses, or why that cannot be used.
+fn choose(variable: &dyn Fn(&str) -> Option<String>, region: &str) -> Result<Origin, String> {
+    match (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) {
+        (Some(access_key), Some(secret_key)) => {
+            let session_token = variable("AWS_SESSION_TOKEN");
+            return Ok(Origin::Keys(Credentials { access_key, secret_key, session_token }));
+        }
+        (None, None) => {}
+        _ => return Err("of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, only one is set".to_owned()),
+    }
+    for name in ["AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"] {
+        if variable(name).is_some() {
+            return Err(format!("{name} is set, and profiles are not supported"));
+        }
+    }
+    match (variable("AWS_WEB_IDENTITY_TOKEN_FILE"), variable("AWS_ROLE_ARN")) {
+        (Some(file), Some(role)) => return web_identity(variable, region, file.into(), role),
+        (None, None) => {}
+        _ => return Err("of AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN, only one is set".to_owned()),
+    }
+    let relative =
+        variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI").map(|path| format!("{CONTAINER_HOST}{path}"));
+    if let Some(url) = relative.or_else(|| variable("AWS_CONTAINER_CREDENTIALS_FULL_URI")) {
+        if !is_of_instance(&url) {
+            return Err(format!(
+                "container credentials of {}: expected https:// or an address of this instance",
+                crate::cloud::client::shown(&url)
+            ));
+        }
+        let file = variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE").map(|file| Token::File(file.into()));
+        let token = file.or_else(|| variable("AWS_CONTAINER_AUTHORIZATION_TOKEN").map(Token::Value));
+        return Ok(Origin::Container { url, token });
+    }
+    if variable("AWS_EC2_METADATA_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        return Err("AWS_EC2_METADATA_DISABLED is true, and no other credentials are named".to_owned());
+    }
+    let endpoint = variable("AWS_EC2_METADATA_SERVICE_ENDPOINT").unwrap_or_else(|| METADATA.to_owned());
+    if !is_of_instance(&endpoint) {
+        return Err("AWS_EC2_METADATA_SERVICE_ENDPOINT is no address of this instance".to_owned());
+    }
+    Ok(Origin::Instance { endpoint: endpoint.trim_end_matches('/').to_owned() })
+}
+
+fn web_identity(
+    variable: &dyn Fn(&str) -> Option<String>,
+    region: &str,
+    token_file: PathBuf,
+    role: String,
+) -> Result<Origin, String> {
+    let session = variable("AWS_ROLE_SESSION_NAME").unwrap_or_else(|| "kubegc".to_owned());
+    let named = variable("AWS_ENDPOINT_URL_STS").or_else(|| variable("AWS_ENDPOINT_URL"));
+    let endpoint = named.unwrap_or_else(|| public_endpoint("sts", region));
+    if !endpoint.parse().is_ok_and(|url| allowed(&url)) {
+        return Err("the endpoint of STS (AWS_ENDPOINT_URL_STS) is no https:// URL".to_owned());
+    }
+    Ok(Origin::WebIdentity { role, session, token_file, endpoint: endpoint.trim_end_matches('/').to_owned() })
+}
+
+/// Whether a URL may be asked for keys: any over HTTPS, and over HTTP those of this machine or instance.
+fn is_of_instance(url: &str) -> bool {
+    let Ok(url) = url.parse::<http::Uri>() else { return false };
+    allowed(&url)
+        || (url.scheme_str() == Some("http") && url.host().is_some_and(|host| INSTANCE_HOSTS.contains(&host)))
+}
+
+/// Keys of a role, and how long to use them.
+#[derive(Clone)]
+struct Cached {
+    read: Instant,
+    kept: Duration,
+    credentials: Credentials,
+}
+
+/// Gets the keys of a client; those of roles are cached.
 pub(crate) struct Source {
-    given: Option<Credentials>,
-    role: Mutex<Option<(Instant, Credentials)>>,
+    origin: Origin,
+    client: Https,
+    role: Mutex<Option<Cached>>,
 }
 
 impl Source {
-    /// Uses these keys, if there are any.
-    pub(crate) fn new(given: Option<Credentials>) -> Self {
-        Self { given, role: Mutex::default() }
+    /// Uses these keys, if there are any, and else what the environment chooses for a region. Fails if it chooses something
+    /// that is not supported.
+    pub(crate) fn new(given: Option<Credentials>, region: &str, timeout: Duration) -> Result<Self, String> {
+        let origin = given.map_or_else(|| choose(&of_process, region), |keys| Ok(Origin::Keys(keys)))?;
+        Self::of(origin, timeout)
+    }
+
+    fn of(origin: Origin, timeout: Duration) -> Result<Self, String> {
+        let url = match &origin {
+            Origin::WebIdentity { endpoint, .. } => endpoint,
+            Origin::Container { url, .. } => url,
+            Origin::Keys(_) | Origin::Instance { .. } => "",
+        };
+        // The authorities of a private bucket sign no endpoint of AWS.
+        let client = https(None, timeout, url.starts_with("https"))?;
+        Ok(Self { origin, client, role: Mutex::default() })
     }
 
     /// The keys for the next request, or why there are none.
-    pub(crate) async fn get(&self, client: &Https) -> Result<Credentials, String> {
-        if let Some(credentials) = self.given.clone().or_else(of_environment) {
-            return Ok(credentials);
-        }
+    pub(crate) async fn get(&self) -> Result<Credentials, String> {
         let known = self.role.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((_, credentials)) = known.filter(|(read, _)| read.elapsed() < ROLE_KEPT) {
-            return Ok(credentials);
+        if let Some(cached) = known.filter(|cached| cached.read.elapsed() < cached.kept) {
+            return Ok(cached.credentials);
         }
-        let found = of_instance(client, METADATA).await?;
-        *self.role.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), found.clone()));
-        Ok(found)
+        let client = &self.client;
+        let (credentials, expiration) = match &self.origin {
+            Origin::Keys(credentials) => return Ok(credentials.clone()),
+            Origin::WebIdentity { role, session, token_file, endpoint } => {
+                let assumed = roles::of_web_identity(client, endpoint, (role, session), token_file).await;
+                assumed.map_err(|why| format!("web identity of {role}: {why}"))?
+            }
+            Origin::Container { url, token } => roles::of_container(client, url, token.as_ref())
+                .await
+                .map_err(|why| format!("of the container: {why}"))?,
+            Origin::Instance { endpoint } => {
+                roles::of_instance(client, endpoint).await.map_err(|why| format!("of the instance: {why}"))?
+            }
+        };
+        let kept = roles::kept(expiration.as_deref())?;
+        let cached = Cached { read: Instant::now(), kept, credentials: credentials.clone() };
+        *self.role.lock().unwrap_or_else(PoisonError::into_inner) = Some(cached);
+        Ok(credentials)
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct RoleKeys {
-    access_key_id: String,
-    secret_access_key: String,
-    token: String,
-}
-
-/// The keys of the environment, if set.
-fn of_environment() -> Option<Credentials> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    Some(Credentials {
-        access_key: variable("AWS_ACCESS_KEY_ID")?,
-        secret_key: variable("AWS_SECRET_ACCESS_KEY")?,
-        session_token: variable("AWS_SESSION_TOKEN"),
-    })
-}
-
-/// The keys of this instance's role, or why there are none.
-async fn of_instance(client: &Https, metadata: &str) -> Result<Credentials, String> {
-    let ask = async |method: Method, path: &str, header: (&'static str, &str)| {
-        let request =
-            Request::builder().method(method).uri(format!("{metadata}{path}")).header(header.0, header.1);
-        let request = request.body(http_body_util::Full::default()).map_err(|error| error.to_string())?;
-        let (status, body) =
-            fetch(client, request, MAX_ANSWER_BYTES).await.map_err(|error| error.to_string())?;
-        if status != 200 {
-            return Err(format!("{path} answered {status}"));
-        }
-        String::from_utf8(body.to_vec()).map_err(|error| error.to_string())
-    };
-    let token =
-        ask(Method::PUT, "/latest/api/token", ("x-aws-ec2-metadata-token-ttl-seconds", "300")).await?;
-    let header = ("x-aws-ec2-metadata-token", token.as_str());
-    const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
-    let roles = ask(Method::GET, ROLES, header).await?;
-    let role = roles.lines().next().unwrap_or_default();
-    let keys = ask(Method::GET, &format!("{ROLES}{role}"), header).await?;
-    let keys: RoleKeys = serde_json::from_str(&keys).map_err(|error| error.to_string())?;
-    Ok(Credentials {
-        access_key: keys.access_key_id,
-        secret_key: keys.secret_access_key,
-        session_token: Some(keys.token),
-    })
-}
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::credentials::{Credentials, Source};
 use super::signature::{Signing, escape, sha256};
 use super::{is_plain, is_region, public_endpoint};
-use crate::cloud::client::{Https, allowed, fetch, https};
+use crate::cloud::client::{Https, allowed, fetch, https, without_default_port};
 use crate::cloud::shortened;
 
 /// Timeout of one request.
@@ -42,8 +42,8 @@ pub enum S3Error {
     /// The certificate authorities cannot be used.
     #[error("S3: {0}")]
     Authorities(String),
-    /// No credentials.
-    #[error("S3: no AWS_ACCESS_KEY_ID, and of the instance: {0}")]
+    /// No credentials, or such as are not supported.
+    #[error("S3: no credentials: {0}")]
     Credentials(String),
     /// No connection, or it broke, or the answer was too large.
     #[error("S3: {0}")]
@@ -79,7 +79,7 @@ pub struct S3Options {
     pub endpoint: Option<String>,
     /// Certificate authorities of the server (PEM); those of this machine if `None`.
     pub authorities: Option<PathBuf>,
-    /// Signing keys; those of the environment or of the instance if `None`.
+    /// Signing keys; those that the environment names or the instance has if `None`.
     pub credentials: Option<Credentials>,
     /// Timeout of an answer.
     pub timeout: Duration,
@@ -147,15 +147,13 @@ impl S3 {
         if !allowed(&url) || !matches!(url.path(), "" | "/") || url.query().is_some() {
             return Err(wrong());
         }
+        let url = without_default_port(url).ok_or_else(wrong)?;
         let host = url.authority().map(|authority| authority.as_str().to_owned()).ok_or_else(wrong)?;
-        // A password in a URL would end up in logs.
-        if host.contains('@') {
-            return Err(wrong());
-        }
         let client = https(options.authorities.as_deref(), options.timeout, text.starts_with("https"))
             .map_err(S3Error::Authorities)?;
         let base = format!("{}://{host}", url.scheme_str().unwrap_or("https"));
-        let credentials = Source::new(options.credentials.clone());
+        let credentials = Source::new(options.credentials.clone(), region, options.timeout)
+            .map_err(S3Error::Credentials)?;
         Ok(Self { client, options, base, host, credentials })
     }
 
@@ -187,9 +185,14 @@ impl S3 {
             let request = Unsigned { method: Method::GET, key: "", query: &query, body: Bytes::new() };
             let page = read(&self.send(request, MAX_PAGE_BYTES).await?)?;
             stored.extend(page.contents);
-            token = page.next.filter(|token| page.is_truncated && !token.is_empty());
-            if token.is_none() {
-                return Ok(stored);
+            token = page.next.filter(|token| !token.is_empty());
+            match (page.is_truncated, &token) {
+                (false, _) => return Ok(stored),
+                (true, Some(_)) => {}
+                (true, None) => {
+                    let what = "the list is truncated, and does not say where it continues";
+                    return Err(S3Error::Malformed(what.to_owned()));
+                }
             }
         }
         Err(S3Error::Malformed(format!("the list has more than {PAGES} pages")))
@@ -203,7 +206,7 @@ impl S3 {
     }
 
     async fn exchange(&self, request: Unsigned<'_>, largest: usize) -> Result<Bytes, S3Error> {
-        let credentials = self.credentials.get(&self.client).await.map_err(S3Error::Credentials)?;
+        let credentials = self.credentials.get().await.map_err(S3Error::Credentials)?;
         let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
         let what = format!("{} {}/{}", request.method, self.options.bucket, request.key);
         let request = self.signed(request, &credentials, &time)?;
@@ -337,6 +340,20 @@ mod tests {
             "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request, \
                  SignedHeaders=host;x-amz-content-sha256;x-amz-date;x-amz-security-token, Signature="
         ));
+    }
+
+    /// The client sends no port that is that of the scheme, so a signature over it would be refused.
+    #[test]
+    fn the_port_of_the_scheme_is_not_signed() {
+        let signed = |endpoint: &str| {
+            let s3 = S3::new(S3Options { endpoint: Some(endpoint.into()), ..options() }).unwrap();
+            let unsigned = Unsigned { method: Method::GET, key: "k", query: "", body: Bytes::new() };
+            let request = s3.signed(unsigned, &options().credentials.unwrap(), "20130524T000000Z").unwrap();
+            (request.uri().to_string(), request.headers()["authorization"].clone())
+        };
+        assert_eq!(signed("https://h:443"), signed("https://h"));
+        assert_eq!(signed("http://127.0.0.1:80").0, "http://127.0.0.1/examplebucket/k");
+        assert_ne!(signed("https://h:8443"), signed("https://h"));
     }
 
     #[test]

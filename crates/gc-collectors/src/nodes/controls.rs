@@ -1,0 +1,171 @@
+//! Nodes that are ready, and whose machines are looked up while others are missing: a provider that does not find
+//! these either is asked in the wrong account, region or cluster, and proves nothing about the missing ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gc_types::{ObjectKey, Timestamp, Uid};
+
+use super::NodePolicy;
+use crate::engine::MachineState;
+
+/// Maximum number of ready nodes that are looked up while a machine is missing.
+pub(super) const CONTROL_NODES: usize = 10;
+/// Number of lookups of a ready node within the time that a machine must be missing for.
+const LOOKUPS: i64 = 3;
+
+/// The last answer about the machine of a ready node.
+#[derive(Clone, Debug, Default)]
+struct Control {
+    uid: Option<Uid>,
+    last: Option<MachineState>,
+    answered: Timestamp,
+    next_lookup: Timestamp,
+    failure: Option<String>,
+}
+
+impl Control {
+    /// Whether its machine was found, not before this time.
+    fn is_proof(&self, oldest: Timestamp) -> bool {
+        self.last == Some(MachineState::Running) && self.answered >= oldest
+    }
+}
+
+/// The ready nodes that are looked up.
+#[derive(Debug, Default)]
+pub(super) struct Controls {
+    /// All nodes that may be chosen.
+    ready: BTreeSet<ObjectKey>,
+    chosen: BTreeMap<ObjectKey, Control>,
+}
+
+/// Time between two lookups of one ready node, milliseconds.
+fn period(policy: &NodePolicy) -> i64 {
+    policy.period_milliseconds.max(policy.missing_milliseconds / LOOKUPS)
+}
+
+impl Controls {
+    /// Records whether a node may be chosen.
+    pub(super) fn put(&mut self, key: &ObjectKey, may_be_chosen: bool) {
+        if may_be_chosen {
+            self.ready.insert(key.clone());
+        } else {
+            self.remove(key);
+        }
+    }
+
+    /// Forgets a node that is gone, not ready, terminating or kept.
+    pub(super) fn remove(&mut self, key: &ObjectKey) {
+        self.ready.remove(key);
+        self.chosen.remove(key);
+    }
+
+    /// Chooses ready nodes, spread over the names of all, and names the new ones: they are to be reconciled.
+    pub(super) fn choose(&mut self, dirty: &mut Vec<ObjectKey>) {
+        if self.chosen.len() >= CONTROL_NODES.min(self.ready.len()) {
+            return;
+        }
+        let step = (self.ready.len() / CONTROL_NODES).max(1);
+        let spread: Vec<ObjectKey> = self.ready.iter().step_by(step).cloned().collect();
+        for key in spread {
+            if self.chosen.len() >= CONTROL_NODES {
+                return;
+            }
+            if !self.chosen.contains_key(&key) {
+                dirty.push(key.clone());
+                self.chosen.insert(key, Control::default());
+            }
+        }
+    }
+
+    /// Whether the machine of a ready node is to be looked up now; and if not, when.
+    pub(super) fn is_due(
+        &mut self,
+        key: &ObjectKey,
+        uid: &Uid,
+        policy: &NodePolicy,
+        now: Timestamp,
+    ) -> Result<(), Option<Timestamp>> {
+        let control = self.chosen.get_mut(key).ok_or(None)?;
+        if control.uid.as_ref() != Some(uid) {
+            *control = Control { uid: Some(uid.clone()), ..Control::default() };
+        }
+        if now < control.next_lookup {
+            return Err(Some(control.next_lookup));
+        }
+        // If the answer is lost, it is looked up again after the period.
+        control.next_lookup = now.after(period(policy));
+        Ok(())
+    }
+
+    /// No machine is missing: none is looked up any longer.
+    pub(super) fn release(&mut self) {
+        self.chosen.clear();
+    }
+
+    /// Takes an answer, and returns whether it is the first proof for a while that the provider knows this cluster; `None` if it
+    /// is not about a chosen node.
+    pub(super) fn answered(
+        &mut self,
+        key: &ObjectKey,
+        uid: &Uid,
+        state: &Result<MachineState, String>,
+        policy: &NodePolicy,
+        now: Timestamp,
+    ) -> Option<bool> {
+        let Some(control) = self.chosen.get_mut(key).filter(|control| control.uid.as_ref() == Some(uid))
+        else {
+            return None;
+        };
+        let was_proof = control.is_proof(now.after(-LOOKUPS * period(policy)));
+        control.last = state.as_ref().ok().copied();
+        control.failure = state.as_ref().err().cloned();
+        control.answered = now;
+        Some(!was_proof && control.is_proof(now))
+    }
+
+    /// The number of ready nodes whose machine does not exist, according to the provider.
+    pub(super) fn absent(&self) -> usize {
+        self.chosen.values().filter(|control| control.last == Some(MachineState::Absent)).count()
+    }
+
+    /// Why no node may be deleted for answers that began at `since`, if none may. Where no node is ready, one that is not ready
+    /// and whose machine runs (`is_other_found`) is as good a proof.
+    pub(super) fn doubt(
+        &self,
+        since: Timestamp,
+        policy: &NodePolicy,
+        now: Timestamp,
+        is_other_found: bool,
+    ) -> Option<String> {
+        const PLACE: &str = "it may be asked in the wrong account, region or cluster";
+        let answered = self.chosen.values().filter(|control| control.last.is_some()).count();
+        let absent = self.absent();
+        #[allow(clippy::cast_precision_loss, reason = "a number of nodes")]
+        let is_too_many = absent as f64 > policy.breaker_fraction * answered as f64;
+        if absent > 0 && is_too_many {
+            return Some(format!(
+                "according to the provider, {absent} of {answered} machines of nodes that are ready do not exist either, so \
+                 no node is deleted: {PLACE}"
+            ));
+        }
+        let newest = now.after(-LOOKUPS * period(policy)).max(since);
+        if self.chosen.values().any(|control| control.is_proof(newest))
+            || (self.ready.is_empty() && is_other_found)
+        {
+            return None;
+        }
+        let failure = self.chosen.values().find_map(|control| control.failure.as_deref());
+        let failure = failure.map(|why| format!(" ({why})")).unwrap_or_default();
+        Some(format!(
+            "the provider has found the machine of no node that is ready{failure}, so no node is deleted: {PLACE}"
+        ))
+    }
+
+    /// The wall clock was set.
+    pub(super) fn clock_set(&mut self, by: i64) {
+        for control in self.chosen.values_mut() {
+            control.answered = control.answered.after(by);
+            control.next_lookup = control.next_lookup.after(by);
+        }
+    }
+}
