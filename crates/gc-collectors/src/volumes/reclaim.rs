@@ -156,8 +156,9 @@ fn storage_of(volume: &Volume) -> Option<(Arc<str>, Arc<str>)> {
             Some((Arc::clone(driver), Arc::clone(handle)))
         }
         Source::HostPath { path } => {
-            let path = path.trim_end_matches('/');
-            Some((DRIVERLESS.into(), path.into()))
+            // `/tmp/a`, `/tmp//a/` and `/tmp/./a` are one folder.
+            let names = path.split('/').filter(|name| !matches!(*name, "" | "."));
+            Some((DRIVERLESS.into(), names.fold(String::new(), |path, name| path + "/" + name).into()))
         }
         Source::Other => None,
     }
@@ -382,13 +383,17 @@ impl VolumeReclaim {
         }
         let (driver, handle) = storage_of(volume)?;
         let sharing = if *driver == *DRIVERLESS {
-            // A directory inside the directory counts as well.
+            // A directory inside the directory counts as well, and one around it.
             let below = |path: &str| path.strip_prefix(&*handle).is_some_and(|rest| rest.starts_with('/'));
+            let around = handle.match_indices('/').filter_map(|(at, _)| handle.get(..at));
+            let around = around.filter_map(|path| self.by_storage.get(&(Arc::clone(&driver), path.into())));
             let folders = self.by_storage.range((Arc::clone(&driver), Arc::clone(&handle))..);
             folders
                 .take_while(|((other, path), _)| *other == driver && path.starts_with(&*handle))
                 .filter(|((_, path), _)| **path == *handle || below(path))
-                .flat_map(|(_, keys)| keys)
+                .map(|(_, keys)| keys)
+                .chain(around)
+                .flatten()
                 .find(|other| *other != key)
         } else {
             let keys = self.by_storage.get(&(driver, Arc::clone(&handle)));

@@ -614,7 +614,11 @@ fn shared_storage_is_not_destroyed() {
         ),
         (host("/tmp/a"), host("/tmp/a/"), true),
         (host("/tmp/a"), host("/tmp/a/b"), true),
+        (host("/tmp/a"), host("/tmp//./a"), true),
+        (host("/tmp/a/b"), host("/tmp/a"), true),
+        (host("/tmp/a/b"), host("/"), true),
         (host("/tmp/a"), host("/tmp/ab"), false),
+        (host("/tmp/ab"), host("/tmp/a"), false),
     ] {
         let mut world = World::new(deleters());
         world.put_volume(volume(
