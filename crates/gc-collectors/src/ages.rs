@@ -1,8 +1,8 @@
 //! The clock by which a node's images age.
 //!
 //! A node's wall clock may be wrong after boot and corrected by days. Ages must not change with it: within one boot
-//! they grow by the monotonic clock, and only the time between two boots is taken from the wall clock, as long as it
-//! is plausible. When in doubt, things are taken to be younger, so that they are kept.
+//! they grow by the monotonic clock, and only the time between two boots is taken from the wall clock, up to
+//! [`LONGEST_GAP`]. When in doubt, things are taken to be younger, so that they are kept.
 
 use gc_types::UnixNanoseconds;
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 /// The readings of the machine's clocks at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineTime {
+    /// The identifier of the machine; empty if it has none.
+    pub machine: String,
     /// The boot identifier; empty if the machine has none.
     pub boot: String,
     /// Nanoseconds since boot, including time spent in sleep.
@@ -22,6 +24,9 @@ pub struct MachineTime {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SavedAgeClock {
+    /// Absent in what older versions saved.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    machine: String,
     boot: String,
     since_boot: i64,
     /// Nanoseconds since the epoch, by the wall clock and by the age clock.
@@ -34,7 +39,16 @@ pub struct SavedAgeClock {
 pub enum Doubt {
     /// The wall clock is earlier than when the clock was saved, by this many nanoseconds. No age has grown since.
     FromTheFuture(i64),
+    /// More time than [`LONGEST_GAP`] has passed since the clock was saved, according to the wall clock, in nanoseconds. Ages
+    /// have grown by the gap alone.
+    LongGap(i64),
+    /// It was saved by another machine, for example before the disk was made an image. No date in it means anything here.
+    OtherMachine,
 }
+
+/// The longest time between two boots that ages grow by, nanoseconds. A reboot takes minutes; a wall clock that is not set
+/// yet may be wrong by years, and would make every image too old at once.
+pub const LONGEST_GAP: i64 = 3_600_000_000_000;
 
 /// Maximum number of wall clock settings that are remembered. Beyond it all are forgotten, and dates that depend on
 /// them count as now.
@@ -45,6 +59,7 @@ const SAME_OFFSET: i64 = 1_000_000_000;
 /// A clock that starts with the wall clock at first contact and is continued from there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgeClock {
+    machine: String,
     boot: String,
     /// By how much the wall clock was ahead of this one, for each observed setting.
     offsets: Vec<i64>,
@@ -54,7 +69,8 @@ pub struct AgeClock {
     shown: i64,
     since_boot: i64,
     wall: i64,
-    /// The time since the previous boot, by the wall clock. It is withdrawn if the wall clock is set back.
+    /// The time since the previous boot, by the wall clock. It counts up to [`LONGEST_GAP`], and is withdrawn if the wall
+    /// clock is set back.
     unproven: i64,
 }
 
@@ -64,6 +80,7 @@ impl AgeClock {
     pub fn resume(saved: Option<&SavedAgeClock>, now: &MachineTime) -> (Self, Option<Doubt>) {
         let begin = |shown: i64, unproven: i64| {
             let clock = Self {
+                machine: now.machine.clone(),
                 boot: now.boot.clone(),
                 offsets: saved.map(|saved| saved.wall.saturating_sub(saved.shown)).into_iter().collect(),
                 dates_from: i64::MIN,
@@ -79,8 +96,15 @@ impl AgeClock {
         if saved.boot == now.boot && !now.boot.is_empty() && passed >= 0 {
             return (begin(saved.shown.saturating_add(passed), 0), None);
         }
+        if saved.machine != now.machine && !saved.machine.is_empty() && !now.machine.is_empty() {
+            return (Self::resume(None, now).0, Some(Doubt::OtherMachine));
+        }
         let by_wall = now.wall.0.saturating_sub(saved.wall);
-        let doubt = (by_wall < 0).then(|| Doubt::FromTheFuture(by_wall.saturating_neg()));
+        let doubt = match by_wall {
+            ..0 => Some(Doubt::FromTheFuture(by_wall.saturating_neg())),
+            0..=LONGEST_GAP => None,
+            _ => Some(Doubt::LongGap(by_wall)),
+        };
         (begin(saved.shown, by_wall.max(0)), doubt)
     }
 
@@ -90,7 +114,7 @@ impl AgeClock {
         let passed = now.since_boot.saturating_sub(self.since_boot).max(0);
         let expected = self.wall.saturating_add(passed);
         let set_back = expected.saturating_sub(now.wall.0).max(0);
-        let between = self.unproven.saturating_sub(set_back).max(0);
+        let between = self.unproven.saturating_sub(set_back).clamp(0, LONGEST_GAP);
         UnixNanoseconds(self.shown.saturating_add(between).saturating_add(passed))
     }
 
@@ -121,6 +145,7 @@ impl AgeClock {
     #[must_use]
     pub fn save(&self, now: &MachineTime) -> SavedAgeClock {
         SavedAgeClock {
+            machine: self.machine.clone(),
             boot: self.boot.clone(),
             since_boot: now.since_boot,
             wall: now.wall.0,
@@ -172,7 +197,7 @@ mod tests {
     const DAY: i64 = 24 * 60 * MINUTE;
 
     fn at(boot: &str, since_boot: i64, wall: i64) -> MachineTime {
-        MachineTime { boot: boot.to_owned(), since_boot, wall: UnixNanoseconds(wall) }
+        MachineTime { machine: "m".into(), boot: boot.to_owned(), since_boot, wall: UnixNanoseconds(wall) }
     }
 
     /// First contact in boot `a` at day 100, saved an hour later; what the clock shows then, from that hour on.
@@ -208,10 +233,17 @@ mod tests {
             ("it is behind", at("a", DAY + 70 * MINUTE, 0), at("a", DAY + 75 * MINUTE, 0), 15 * MINUTE, None),
             (
                 "another boot",
-                at("b", MINUTE, hour + 3 * DAY),
-                at("b", 2 * MINUTE, hour + 3 * DAY + MINUTE),
-                3 * DAY + MINUTE,
+                at("b", MINUTE, hour + 20 * MINUTE),
+                at("b", 2 * MINUTE, hour + 21 * MINUTE),
+                21 * MINUTE,
                 None,
+            ),
+            (
+                "another boot, after a year or with a clock that is a year ahead",
+                at("b", MINUTE, hour + 365 * DAY),
+                at("b", 2 * MINUTE, hour + 365 * DAY + MINUTE),
+                LONGEST_GAP + MINUTE,
+                Some(Doubt::LongGap(365 * DAY)),
             ),
             (
                 "another boot, with a clock from long ago, corrected later",
@@ -222,10 +254,10 @@ mod tests {
             ),
             (
                 "another boot, with a clock two days ahead, corrected later",
-                at("b", MINUTE, hour + 5 * DAY),
-                at("b", 2 * MINUTE, hour + 3 * DAY + MINUTE),
-                3 * DAY + MINUTE,
-                None,
+                at("b", MINUTE, hour + 20 * MINUTE + 2 * DAY),
+                at("b", 2 * MINUTE, hour + 21 * MINUTE),
+                21 * MINUTE,
+                Some(Doubt::LongGap(20 * MINUTE + 2 * DAY)),
             ),
             (
                 "a machine that names no boot",
@@ -238,6 +270,26 @@ mod tests {
             let (clock, doubted) = AgeClock::resume(Some(&saved), &resumed);
             assert_eq!((clock.now(&later).0 - hour, doubted), (grown, doubt), "{what}");
         }
+    }
+
+    /// The state directory was part of the image from which this machine was made.
+    #[test]
+    fn the_clock_of_another_machine_is_not_continued() {
+        let (clock, _) = AgeClock::resume(None, &at("a", DAY, 100 * DAY));
+        let saved = clock.save(&at("a", DAY + MINUTE, 100 * DAY + MINUTE));
+        let on = |machine: &str, boot: &str| {
+            let now = MachineTime { machine: machine.into(), ..at(boot, MINUTE, 400 * DAY) };
+            let (clock, doubt) = AgeClock::resume(Some(&saved), &now);
+            (clock.now(&now).0, doubt)
+        };
+        let begun = (400 * DAY, Some(Doubt::OtherMachine));
+        let continued = (100 * DAY + MINUTE + LONGEST_GAP, Some(Doubt::LongGap(300 * DAY - MINUTE)));
+        assert_eq!(on("other", "b"), begun);
+        assert_eq!(on("m", "b"), continued);
+        // It is not known which machine this is; or it is certainly this one, as it has not been started again.
+        assert_eq!(on("", "b"), continued);
+        let later = MachineTime { machine: "other".into(), ..at("a", DAY + 2 * MINUTE, 100 * DAY) };
+        assert_eq!(AgeClock::resume(Some(&saved), &later).1, None);
     }
 
     /// A container was created at noon of day 100; the wall clock was set since, or before.

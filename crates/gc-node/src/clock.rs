@@ -3,12 +3,14 @@
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use gc_collectors::ages::{AgeClock, Doubt, MachineTime, SavedAgeClock, WallDates};
+use gc_collectors::ages::{AgeClock, Doubt, LONGEST_GAP, MachineTime, SavedAgeClock, WallDates};
 use gc_types::UnixNanoseconds;
 use tokio::sync::watch;
-use tracing::warn;
+use tracing::{info, warn};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// What identifies a machine: its installation, and its hardware or virtual machine. A copy of a disk has the first alone.
+const MACHINE_IDS: [&str; 2] = ["/etc/machine-id", "/sys/class/dmi/id/product_uuid"];
 const UPTIME: &str = "/proc/uptime";
 
 /// The wall clock.
@@ -23,6 +25,11 @@ pub(crate) fn now() -> UnixNanoseconds {
 fn machine_time(ahead: i64) -> MachineTime {
     static BOOT: LazyLock<String> =
         LazyLock::new(|| std::fs::read_to_string(BOOT_ID).map(|id| id.trim().to_owned()).unwrap_or_default());
+    static MACHINE: LazyLock<String> = LazyLock::new(|| {
+        let ids = MACHINE_IDS.map(|path| std::fs::read_to_string(path).unwrap_or_default());
+        let ids: Vec<&str> = ids.iter().map(|id| id.trim()).filter(|id| !id.is_empty()).collect();
+        ids.join("/")
+    });
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     let uptime = std::fs::read_to_string(UPTIME).ok().and_then(|text| read_uptime(&text));
     let (boot, since_boot) = match uptime {
@@ -30,7 +37,7 @@ fn machine_time(ahead: i64) -> MachineTime {
         None => (String::new(), i64::try_from(START.elapsed().as_nanos()).unwrap_or(i64::MAX)),
     };
     let wall = UnixNanoseconds(now().0.saturating_add(ahead));
-    MachineTime { boot, since_boot: since_boot.saturating_add(ahead), wall }
+    MachineTime { machine: MACHINE.clone(), boot, since_boot: since_boot.saturating_add(ahead), wall }
 }
 
 /// The first number of `/proc/uptime`: seconds since boot, including time spent in sleep.
@@ -98,14 +105,31 @@ impl Ages {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Continues the saved clock, if there is one.
-    pub(crate) fn resume(&self, saved: &SavedAgeClock) {
+    /// Continues a saved clock. Returns `false` if another machine saved it: what it dated has no age here.
+    pub(crate) fn resume(&self, saved: &SavedAgeClock) -> bool {
         let (clock, doubt) = AgeClock::resume(Some(saved), &self.ahead.machine_time());
         *self.lock() = clock;
-        if let Some(Doubt::FromTheFuture(by)) = doubt {
-            let seconds = by / 1_000_000_000;
-            warn!(seconds, "the saved ages are later than this machine's clock; they do not grow");
+        let seconds = |nanoseconds: i64| nanoseconds / 1_000_000_000;
+        match doubt {
+            None => {}
+            Some(Doubt::FromTheFuture(by)) => {
+                let seconds = seconds(by);
+                warn!(seconds, "the saved ages are later than this machine's clock; they do not grow");
+            }
+            Some(Doubt::LongGap(by)) => {
+                let (seconds, counted) = (seconds(by), seconds(LONGEST_GAP));
+                info!(
+                    seconds,
+                    counted,
+                    "this machine was off for long, or its clock was set; ages grow by a part of that"
+                );
+            }
+            Some(Doubt::OtherMachine) => {
+                warn!("the saved ages are those of another machine; they are counted from now");
+                return false;
+            }
         }
+        true
     }
 
     /// Its current reading.

@@ -213,8 +213,10 @@ pub(crate) fn peek_all(directory: &Path, ages: &Ages) -> Result<(ImageHistory, U
 }
 
 fn resume(images: Images, pods: Pods, ages: &Ages) -> (ImageHistory, UnknownPods) {
-    if let Some(saved) = images.clock.as_ref().or(pods.clock.as_ref()) {
-        ages.resume(saved);
+    if let Some(saved) = images.clock.as_ref().or(pods.clock.as_ref())
+        && !ages.resume(saved)
+    {
+        return (ImageHistory::default(), UnknownPods::new());
     }
     (history(images, ages.now()), unknown_pods(pods))
 }
@@ -383,6 +385,37 @@ mod tests {
             let (images, _) = state.load(&ages).unwrap();
             let idle = images.get(&id).unwrap().idle(ages.now());
             assert!(idle.0 < DAY / 24, "{idle}");
+        }
+    }
+
+    /// Part of a machine's image, or a wall clock that is years ahead at the boot: nothing is old at once.
+    #[test]
+    fn a_boot_ages_nothing_by_more_than_an_hour() {
+        const HOUR: i64 = 3_600_000_000_000;
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateDirectory::open(folder.path()).unwrap();
+        let ages = Ages::default();
+        let mut images = ImageHistory::default();
+        let id = ImageId::new(&format!("sha256:{:064x}", 1)).unwrap();
+        images.record_use(&id, ages.now());
+        state.save_images(&images, &ages).unwrap();
+        let path = folder.path().join("images.json");
+        let saved: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let is_identified = saved["clock"]["machine"].is_string();
+        for (machine, known) in [(None, true), (Some("another"), !is_identified)] {
+            let mut document = saved.clone();
+            let wall = document["clock"]["wall"].as_i64().unwrap();
+            document["clock"]["wall"] = (wall - 10_000 * HOUR).into();
+            document["clock"]["boot"] = "an earlier one".into();
+            if let Some(machine) = machine {
+                document["clock"]["machine"] = machine.into();
+            }
+            fs::write(&path, document.to_string()).unwrap();
+            let ages = Ages::default();
+            let (images, _) = state.load(&ages).unwrap();
+            let idle = images.get(&id).map(|record| record.idle(ages.now()));
+            assert_eq!(idle.is_some(), known, "{machine:?}");
+            assert!(idle.is_none_or(|idle| idle.0 < HOUR + HOUR / 60), "{idle:?}");
         }
     }
 
