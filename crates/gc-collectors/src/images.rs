@@ -9,6 +9,7 @@
 
 pub mod history;
 pub mod layers;
+mod names;
 pub mod plan;
 pub mod protection;
 #[cfg(test)]

@@ -87,6 +87,9 @@ pub enum CriError {
     },
 }
 
+/// How the message of a broken connection begins.
+const TRANSPORT: &str = "transport error: ";
+
 impl CriError {
     /// Classifies a gRPC status.
     pub(crate) fn of(call: &'static str, limit: Duration, status: &tonic::Status) -> Self {
@@ -94,7 +97,7 @@ impl CriError {
         // A status from the runtime has no source on this side; one with a source was created here when the
         // connection broke, whatever its code.
         if std::error::Error::source(status).is_some() {
-            return Self::Unavailable { call, message: format!("transport error: {message}") };
+            return Self::Unavailable { call, message: format!("{TRANSPORT}{message}") };
         }
         match status.code() {
             tonic::Code::NotFound => Self::NotFound { call, message },
@@ -112,13 +115,17 @@ impl CriError {
         matches!(self, Self::NotFound { .. })
     }
 
-    /// Whether no answer came in time. The runtime may be busy with this one object and serve others.
+    /// Whether there is no connection to the runtime. Without one, nothing about a single object was answered.
     #[must_use]
-    pub fn is_timeout(&self) -> bool {
-        matches!(self, Self::Timeout { .. })
+    pub fn is_connection_lost(&self) -> bool {
+        match self {
+            Self::Unavailable { message, .. } => message.starts_with(TRANSPORT),
+            Self::Unreachable { .. } | Self::PermissionDenied { .. } | Self::NotCri { .. } => true,
+            _ => false,
+        }
     }
 
-    /// Whether the runtime is at fault and not this one object: a pass ends, and the next one tries again.
+    /// Whether the runtime may be at fault and not this one object. If it answers that it is ready, it is the object.
     #[must_use]
     pub fn is_outage(&self) -> bool {
         matches!(

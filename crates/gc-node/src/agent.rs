@@ -32,6 +32,7 @@ use crate::pods::Pods;
 use crate::progress::Progress;
 use crate::reports::{ReportTarget, Reporter};
 use crate::state::{StateDirectory, UnknownPods};
+use crate::stops::Stops;
 
 pub use preview::{ContainerView, DiskUse, ImagePreview, ImageView, LeftoverPreview, Preview, keep_message};
 pub use sole::{Locks, Pass, SoleAgent};
@@ -76,6 +77,7 @@ pub struct Agent {
     journal: NodeJournal,
     clock: TestClock,
     reporter: Option<Reporter>,
+    stops: Stops,
     /// The images that their age could remove, as of the last pass, with their names. Bounded by what the runtime lists.
     aging: Vec<(ImageId, Arc<str>)>,
 }
@@ -105,6 +107,7 @@ impl Agent {
             journal: NodeJournal::default(),
             clock: TestClock::default(),
             reporter: None,
+            stops: Stops::default(),
             aging: Vec::new(),
         }
     }
@@ -135,12 +138,17 @@ impl Agent {
         Self { progress, ..self }
     }
 
-    /// What would be removed by this observation; refuses while it is unknown which pods exist.
+    /// What would be removed by this observation; refuses while it is unknown which images are protected, and names none for
+    /// its age while it is unknown which images the pods name.
     fn plan_images(&self, observation: &Observation) -> Result<ImagePlan> {
         if let Some(why) = self.pods.blind_to_protection() {
             bail!(why);
         }
-        images::plan_pass(observation, &self.memory, &self.config)
+        let mut ages = self.config.ages;
+        if self.pods.names_unknown().is_some() {
+            ages.maximum_age = None;
+        }
+        images::plan_pass(observation, &self.memory, &self.config, ages)
     }
 
     async fn refresh_pods(&mut self) {
@@ -189,6 +197,7 @@ impl Agent {
             pods: &self.pods.view,
             stop,
             progress: &self.progress,
+            stops: &self.stops,
         }
     }
 
@@ -325,7 +334,7 @@ impl Agent {
             client: &self.client,
             config: &self.config,
             memory: &mut self.memory,
-            named_by_pods: &self.pods.named_images,
+            pods: &mut self.pods,
             stop,
             progress: &self.progress,
             metrics: &self.metrics,

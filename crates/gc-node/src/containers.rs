@@ -14,7 +14,7 @@ use gc_collectors::containers::logs::{
 use gc_collectors::containers::plan::{ContainerPlan, ContainerRemoval, ContainerRemovalReason};
 use gc_collectors::containers::pods::{PodView, Running};
 use gc_collectors::containers::sandboxes::SandboxRemoval;
-use gc_collectors::containers::{Container, ContainerId, PodUid, Sandbox, plan, sandboxes};
+use gc_collectors::containers::{Container, ContainerId, ContainerState, PodUid, Sandbox, plan, sandboxes};
 use gc_cri::{CriClient, ListedContainer, Names};
 use gc_types::{GoDuration, UnixNanoseconds};
 use tracing::{info, warn};
@@ -23,6 +23,7 @@ use crate::clock::{Ages, Stop};
 use crate::config::NodeConfig;
 use crate::parallel::each;
 use crate::progress::Progress;
+use crate::stops::Stops;
 
 /// Minimum age of sandboxes of unknown pods, and of log directories: one that is being created may look dead.
 const MINIMUM_LEFTOVER_AGE: GoDuration = GoDuration::from_seconds(60);
@@ -138,6 +139,7 @@ pub(crate) struct Collector<'a> {
     pub pods: &'a PodView,
     pub stop: &'a Stop,
     pub progress: &'a Progress,
+    pub stops: &'a Stops,
 }
 
 impl Collector<'_> {
@@ -189,7 +191,12 @@ impl Collector<'_> {
                 failure: result.err().map(|error| format!("{error:#}")),
             }
         };
-        report.containers = self.each_while_wanted("containers", plan.removals, work).await;
+        let is_stopping = |removal: &ContainerRemoval| {
+            removal.stop_first && self.stops.includes(&observation.containers[removal.place].container.id)
+        };
+        let mut removals = plan.removals;
+        removals.retain(|removal| !is_stopping(removal));
+        report.containers = self.each_while_wanted("containers", removals, work).await;
     }
 
     /// Several at the same time, until a stop is requested.
@@ -216,7 +223,7 @@ impl Collector<'_> {
             let grace =
                 details.as_ref().and_then(|d| d.grace_period_seconds).unwrap_or(UNKNOWN_GRACE_SECONDS);
             info!(container = %id, "in an unknown state; stopping it before removal");
-            self.client.stop_container(id, grace).await?;
+            self.stops.stop(self.client, id, grace).await?;
         }
         self.client.remove_container(id).await?;
         let log_path = details.map(|details| details.log_path).unwrap_or_default();
@@ -298,7 +305,8 @@ impl Collector<'_> {
         Ok(going.into_iter().map(|name| root.join(name)).collect())
     }
 
-    /// Dead links whose containers are certainly gone.
+    /// Dead links whose containers are certainly gone. None, if the link of a container that runs looks dead as well: then the
+    /// agent cannot see where links lead, and every one of them looks dead.
     pub(crate) async fn links_to_remove(&self) -> Result<Vec<PathBuf>> {
         let mut going = Vec::new();
         for path in dead_links(&self.config.container_log_links_dir)? {
@@ -314,6 +322,13 @@ impl Collector<'_> {
                     }
                 },
             };
+            if lookup == Lookup::Found(ContainerState::Running) {
+                warn!(
+                    link = %path.display(),
+                    "no link is removed: that of a container that runs leads nowhere, so that the logs are not visible here"
+                );
+                return Ok(Vec::new());
+            }
             if removes_dead_link(lookup) {
                 going.push(path);
             }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use gc_collectors::images::space::Filesystem;
@@ -37,6 +38,25 @@ pub(crate) fn measure(path: &str) -> Result<Measurement> {
         },
         device: stat.st_dev,
     })
+}
+
+/// How long what was freed may take to appear: half a minute on file systems that commit later, otherwise the `default`.
+pub(crate) fn settling_time(measured: &[Filesystem], default: Duration) -> Duration {
+    const LATE: Duration = Duration::from_secs(35);
+    if measured.iter().any(|one| frees_late(&one.path)) { LATE } else { default }
+}
+
+#[cfg(target_os = "linux")]
+fn frees_late(path: &str) -> bool {
+    /// The numbers of Btrfs and ZFS.
+    const MAGIC: [u32; 2] = [0x9123_683e, 0x2fc1_2fc1];
+    let Ok(stat) = rustix::fs::statfs(path) else { return false };
+    MAGIC.iter().any(|magic| u32::try_from(stat.f_type).is_ok_and(|found| found == *magic))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn frees_late(_path: &str) -> bool {
+    false
 }
 
 fn existing_or_parent(path: &Path) -> Option<PathBuf> {

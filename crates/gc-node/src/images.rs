@@ -19,7 +19,7 @@ use gc_collectors::images::protection::ProtectionList;
 use gc_collectors::images::space::{Assessment, Batches, Filesystem, Goal, Removed, SpaceRun, Step, assess};
 use gc_collectors::images::usage::{ContainerImages, ImageIndex, Usage, usage};
 use gc_collectors::images::{Image, ImageId, LayerId};
-use gc_cri::CriClient;
+use gc_cri::{CriClient, CriError};
 use gc_types::{GoDuration, UnixNanoseconds};
 use tracing::{debug, info, warn};
 
@@ -28,6 +28,7 @@ use crate::config::NodeConfig;
 use crate::filesystem;
 use crate::metrics::{ImageLabel, ImageReason, Metrics};
 use crate::parallel::each;
+use crate::pods::Pods;
 use crate::progress::Progress;
 use crate::uses::SeenUses;
 
@@ -35,12 +36,20 @@ use crate::uses::SeenUses;
 const PARALLEL_STATUSES: usize = 16;
 /// Maximum number of images removed before the filesystem is measured for the first time: until then it is unknown
 /// how accurate the reported sizes are.
-const FIRST_BATCH: usize = 8;
+const FIRST_BATCH: usize = 1;
+/// How long a run waits in all for freed space to appear that a removal has not shown at once.
+const SETTLING: Duration = Duration::from_secs(1);
+/// The part of what a batch is expected to free that shows that nothing is still to come; shared layers may leave less.
+const SETTLED_PART: u64 = 20;
+/// Time between two measurements meanwhile.
+const SETTLING_PERIOD: Duration = Duration::from_millis(100);
 /// Maximum number of images removed between two later measurements.
 const MAX_BATCH: usize = 64;
 /// Maximum time between listing the images in use and a removal that it permits. (Where listing alone takes longer,
 /// each list permits as many as may be removed at the same time.)
 const MAX_STALENESS: Duration = Duration::from_millis(250);
+/// How long a runtime that did not answer about one image may take to say that it is ready.
+const PROBE: Duration = Duration::from_secs(5);
 /// First delay before an image whose removal failed is tried again; doubles up to [`MAX_BACKOFF`].
 const FIRST_BACKOFF: GoDuration = GoDuration::from_seconds(300);
 /// Longest delay.
@@ -181,13 +190,13 @@ async fn fill_in_layers(client: &CriClient, memory: &mut ImageMemory, images: &m
     let unknown = images.iter().map(|image| &image.id).filter(|id| !memory.layers.contains_key(*id)).cloned();
     let found: Vec<(ImageId, Arc<[LayerId]>)> = stream::iter(unknown.collect::<Vec<_>>())
         .map(|id| async move {
-            let layers = client.image_layers(&id).await.unwrap_or_else(|error| {
-                debug!(%id, "layers unknown: {error}");
-                Vec::new()
-            });
-            (id, layers.into())
+            let layers = client.image_layers(&id).await;
+            // Asked for again in the next pass: an image without layers would count as unshared.
+            let layers = layers.inspect_err(|error| debug!(%id, "layers unknown: {error}"));
+            Some((id.clone(), layers.ok()?.into()))
         })
         .buffer_unordered(PARALLEL_STATUSES)
+        .filter_map(std::future::ready)
         .collect()
         .await;
     memory.layers.extend(found);
@@ -198,13 +207,14 @@ async fn fill_in_layers(client: &CriClient, memory: &mut ImageMemory, images: &m
     }
 }
 
-/// What would be removed by this observation.
+/// What would be removed by this observation, and for these ages.
 pub(crate) fn plan_pass(
     observation: &Observation,
     memory: &ImageMemory,
     config: &NodeConfig,
+    ages: AgePolicy,
 ) -> Result<ImagePlan> {
-    let mut plan = plan(snapshot(observation, memory, &config.protection), config.ages, observation.started)?;
+    let mut plan = plan(snapshot(observation, memory, &config.protection), ages, observation.started)?;
     let waiting = |removal: &Removal| {
         memory.backoff.get(&removal.id).is_some_and(|(until, _)| *until > observation.started)
     };
@@ -252,7 +262,7 @@ pub(crate) struct Remover<'a> {
     pub client: &'a CriClient,
     pub config: &'a NodeConfig,
     pub memory: &'a mut ImageMemory,
-    pub named_by_pods: &'a [Arc<str>],
+    pub pods: &'a mut Pods,
     pub stop: &'a Stop,
     pub progress: &'a Progress,
     pub metrics: &'a Metrics,
@@ -284,15 +294,23 @@ impl Remover<'_> {
     ) -> Result<bool> {
         let batches = Batches { first: FIRST_BATCH, most: MAX_BATCH };
         let mut run = SpaceRun::new(list, goals.clone(), batches);
+        let mut patience = None;
         loop {
             let measured = filesystems(self.client).await?;
             match run.next(&measured) {
                 Step::Met => return Ok(true),
                 Step::Remove(batch) if !self.stop.is_requested() => {
                     let done = self.remove_batch(batch, observation, report).await?;
+                    let mut expected = 0_u64;
                     for (removal, outcome) in &done {
                         run.report(removal, *outcome);
+                        if *outcome == Removed::Yes {
+                            expected = expected.saturating_add(removal.expected_freed_bytes);
+                        }
                     }
+                    let patience =
+                        patience.get_or_insert_with(|| filesystem::settling_time(&measured, SETTLING));
+                    self.settle(&measured, expected, patience).await?;
                 }
                 Step::Remove(_) => return Ok(false),
                 Step::Exhausted => {
@@ -306,8 +324,23 @@ impl Remover<'_> {
         }
     }
 
-    /// Removes what may still be removed, several at the same time, and lists what is in use again when the last list
-    /// is too old.
+    /// Waits until a part of what a batch should have freed appears, as long as the run has patience for that. Btrfs and ZFS free
+    /// space later, as some snapshotters do; removing more meanwhile would remove too much.
+    async fn settle(&self, before: &[Filesystem], expected: u64, patience: &mut Duration) -> Result<()> {
+        let available = |list: &[Filesystem]| list.iter().map(|one| one.available_bytes).sum::<u64>();
+        while *patience > Duration::ZERO && expected > 0 && !self.stop.is_requested() {
+            let freed = available(&filesystems(self.client).await?).saturating_sub(available(before));
+            if freed >= expected / SETTLED_PART {
+                break;
+            }
+            tokio::time::sleep(SETTLING_PERIOD).await;
+            *patience = patience.saturating_sub(SETTLING_PERIOD);
+        }
+        Ok(())
+    }
+
+    /// Removes what may still be removed, several at the same time. The images are read first, and what uses them last: no call
+    /// comes between that list and the removals that it permits. When it is too old, both are read again.
     async fn remove_batch(
         &mut self,
         batch: Vec<Removal>,
@@ -317,9 +350,18 @@ impl Remover<'_> {
         let mut waiting = VecDeque::from(batch);
         let mut done = Vec::new();
         while !waiting.is_empty() && !self.stop.is_requested() {
-            let listed_at = Instant::now();
-            let fresh = self.look_again(observation).await?;
-            let ended = self.remove_while_fresh(&mut waiting, listed_at, &fresh, observation, report).await;
+            let mut ended = Vec::new();
+            let mut ready = self.read_images(std::mem::take(&mut waiting), &mut ended).await;
+            if !ready.is_empty() && !ended.iter().any(|(_, _, outage)| *outage) {
+                let listed_at = Instant::now();
+                let fresh = self.look_again(observation).await?;
+                if self.pods.names_unknown().is_some() {
+                    // Any of them may be named by a pod.
+                    ready.retain(|(removal, _)| removal.reason != RemovalReason::Age);
+                }
+                ended.extend(self.remove_while_fresh(&mut ready, listed_at, &fresh, report).await);
+            }
+            waiting = ready.into_iter().map(|(removal, _)| removal).collect();
             let mut lost = None;
             for (removal, outcome, outage) in ended {
                 if let (true, Outcome::Failed(why)) = (outage, &outcome) {
@@ -335,10 +377,43 @@ impl Remover<'_> {
         Ok(done)
     }
 
+    /// Reads images as they are now, and reports those that are gone or cannot be read: one may have been pinned, or got a
+    /// protected name, a moment ago.
+    async fn read_images(
+        &self,
+        waiting: VecDeque<Removal>,
+        ended: &mut Vec<(Removal, Outcome, bool)>,
+    ) -> VecDeque<(Removal, Image)> {
+        let (client, lost) = (self.client, &AtomicBool::new(false));
+        let go_on = |_: &Removal| !self.stop.is_requested() && !lost.load(Ordering::Relaxed);
+        let work = |removal: Removal| async move {
+            match client.image(&removal.id).await {
+                Ok(Some(image)) => Ok((removal, image)),
+                Ok(None) => Err((removal, Outcome::Removed, false)),
+                Err(error) => {
+                    let failed = not_removed(client, removal, &error).await;
+                    lost.fetch_or(failed.2, Ordering::Relaxed);
+                    Err(failed)
+                }
+            }
+        };
+        let mut ready = VecDeque::new();
+        let to_read = waiting.into_iter().take_while(go_on);
+        for read in each(to_read, PARALLEL_STATUSES, work, || {}).await {
+            match read {
+                Ok(image) => ready.push_back(image),
+                Err(failed) => ended.push(failed),
+            }
+        }
+        ready
+    }
+
     async fn look_again(&mut self, observation: &Observation) -> Result<Observation> {
+        // A pod that was bound during the pass may name any image that is to be removed.
+        self.pods.refresh_in_pass().await;
         let sandboxes = self.client.sandboxes().await.context("cannot list sandboxes")?;
         let usage =
-            look_at_use(self.client, self.memory, &observation.images, &sandboxes, self.named_by_pods)
+            look_at_use(self.client, self.memory, &observation.images, &sandboxes, &self.pods.named_images)
                 .await?;
         if let Some(container) = usage.unreadable.first() {
             anyhow::bail!("container {container} does not name its image, so that any image may be in use");
@@ -352,19 +427,11 @@ impl Remover<'_> {
     /// progress.
     async fn remove_while_fresh(
         &self,
-        waiting: &mut VecDeque<Removal>,
+        ready: &mut VecDeque<(Removal, Image)>,
         listed_at: Instant,
         fresh: &Observation,
-        observation: &Observation,
         report: &ImageReport,
     ) -> Vec<(Removal, Outcome, bool)> {
-        let wanted: BTreeSet<ImageId> = waiting.iter().map(|removal| removal.id.clone()).collect();
-        let images: BTreeMap<&ImageId, &Image> = observation
-            .images
-            .iter()
-            .filter(|image| wanted.contains(&image.id))
-            .map(|image| (&image.id, image))
-            .collect();
         let still = snapshot(fresh, self.memory, &self.config.protection);
         let (client, ages, at_once) = (self.client, self.config.ages, self.config.parallel_removals);
         let lost = AtomicBool::new(false);
@@ -373,14 +440,14 @@ impl Remover<'_> {
             let is_fresh = begun < at_once || listed_at.elapsed() < MAX_STALENESS;
             begun += 1;
             let go_on = is_fresh && !self.stop.is_requested() && !lost.load(Ordering::Relaxed);
-            go_on.then(|| waiting.pop_front()).flatten()
+            go_on.then(|| ready.pop_front()).flatten()
         });
-        let work = |removal: Removal| {
-            let (image, still, lost) = (images.get(&removal.id).copied(), &still, &lost);
+        let work = |(removal, image): (Removal, Image)| {
+            let (still, lost) = (&still, &lost);
             async move {
-                let (outcome, outage) = remove_one(client, image, still, ages, fresh.started, &removal).await;
-                lost.fetch_or(outage, Ordering::Relaxed);
-                (removal, outcome, outage)
+                let ended = remove_one(client, &image, still, ages, fresh.started, removal).await;
+                lost.fetch_or(ended.2, Ordering::Relaxed);
+                ended
             }
         };
         let mut ended = report.removals.len();
@@ -419,42 +486,40 @@ impl Remover<'_> {
     }
 }
 
-/// Removes one image if it still may be removed, and logs it. Also returns whether the runtime is lost.
+/// A removal that failed; also whether the runtime is lost.
+async fn not_removed(client: &CriClient, removal: Removal, error: &CriError) -> (Removal, Outcome, bool) {
+    warn!(image = %removal.name, id = %removal.id, "not removed: {error}");
+    (removal, Outcome::Failed(error.to_string()), is_lost(client, error).await)
+}
+
+/// Whether a failure means that the runtime is lost. One image may hang, or be answered that it is unavailable, while the
+/// runtime serves others: then it says that it is ready.
+pub(crate) async fn is_lost(client: &CriClient, error: &CriError) -> bool {
+    if !error.is_outage() || error.is_connection_lost() {
+        return error.is_outage();
+    }
+    !matches!(tokio::time::timeout(PROBE, client.is_ready()).await, Ok(Ok(true)))
+}
+
+/// Removes one image if it still may be removed, and logs it. Nothing is awaited before the call. Also returns whether the
+/// runtime is lost.
 async fn remove_one(
     client: &CriClient,
-    image: Option<&Image>,
+    image: &Image,
     still: &Snapshot<'_>,
     ages: AgePolicy,
     started: UnixNanoseconds,
-    removal: &Removal,
-) -> (Outcome, bool) {
-    let failed = |error: gc_cri::CriError| {
-        warn!(image = %removal.name, id = %removal.id, "not removed: {error}");
-        // A removal that hangs only concerns its image. A runtime that hangs does not answer the next list either.
-        (Outcome::Failed(error.to_string()), error.is_outage() && !error.is_timeout())
-    };
-    let kept = |why: KeepReason| {
-        debug!(image = %removal.name, id = %removal.id, ?why, "kept after all");
-        (Outcome::Kept(why), false)
-    };
-    let Some(image) = image else { return kept(KeepReason::Unknown) };
+    removal: Removal,
+) -> (Removal, Outcome, bool) {
     if let Err(why) = keep_reason(image, still, ages, started) {
-        return kept(why);
-    }
-    // It may have been pinned, or got a protected name, a moment ago.
-    let now = match client.image(&removal.id).await {
-        Ok(None) => return (Outcome::Removed, false),
-        Ok(Some(now)) => now,
-        Err(error) => return failed(error),
-    };
-    if let Err(why) = keep_reason(&now, still, ages, started) {
-        return kept(why);
+        debug!(image = %removal.name, id = %removal.id, ?why, "kept after all");
+        return (removal, Outcome::Kept(why), false);
     }
     if removal.irreplaceable {
         info!(image = %removal.name, id = %removal.id, "removing an image that cannot be pulled again");
     }
     if let Err(error) = client.remove_image(&removal.id, &removal.runtime_handler).await {
-        return failed(error);
+        return not_removed(client, removal, &error).await;
     }
     info!(
         image = %removal.name,
@@ -464,5 +529,5 @@ async fn remove_one(
         size_bytes = removal.size_bytes,
         "removed"
     );
-    (Outcome::Removed, false)
+    (removal, Outcome::Removed, false)
 }

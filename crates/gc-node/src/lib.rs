@@ -26,6 +26,7 @@ mod progress;
 mod reports;
 mod requests;
 mod state;
+mod stops;
 mod uses;
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -22,6 +23,8 @@ const PAGE: u32 = 500;
 const MAX_PODS: usize = 100_000;
 /// A source that had pods and lists none is believed after this many consecutive such answers.
 const EMPTY_CONFIRMATIONS: u32 = 3;
+/// Timeout of a query within a pass, whose removals wait for it.
+const REFRESH_IN_PASS: Duration = Duration::from_secs(2);
 /// How long a UID must be unknown before its pod counts as gone.
 const SAFETY_DELAY: GoDuration = GoDuration::from_seconds(60);
 /// Static pods: the hash of the manifest, which the runtime uses as UID.
@@ -54,6 +57,8 @@ pub struct Pods {
     empty_answers: u32,
     /// Whether the source has answered at all.
     answered: bool,
+    /// Why the folder of static manifests could not be read.
+    unreadable: Option<String>,
     /// The state by the last answer alone.
     by_answer: OracleState,
     /// At the last check, no pod that runs here was in the source's list.
@@ -178,6 +183,7 @@ impl Pods {
             named_images: Vec::new(),
             empty_answers: 0,
             answered: false,
+            unreadable: None,
             by_answer: view.state.clone(),
             of_another_node: false,
             logged: view.state.clone(),
@@ -190,13 +196,39 @@ impl Pods {
         match &self.source {
             PodSource::None => {}
             PodSource::Manifests(folder) => match read_manifests(folder) {
-                Ok(images) => self.named_images = images,
-                Err(error) => warn!("static manifests: {error:#}"),
+                Ok(images) => {
+                    self.named_images = images;
+                    self.unreadable = None;
+                }
+                Err(error) => {
+                    warn!("static manifests: {error:#}");
+                    self.unreadable = Some(format!("{error:#}"));
+                }
             },
             PodSource::Api { client, node, protected_namespaces } => {
                 let answer = ask(client, node, protected_namespaces).await;
                 self.take(answer);
             }
+        }
+    }
+
+    /// Queries the source again within a pass, as a pod may have been bound since. A server that is slow or fails is not waited
+    /// for again in the same pass: what it named last is kept.
+    pub(crate) async fn refresh_in_pass(&mut self) {
+        if self.names_unknown().is_some() {
+            return;
+        }
+        if tokio::time::timeout(REFRESH_IN_PASS, self.refresh()).await.is_err() {
+            self.take(Err(anyhow::anyhow!("no answer within {REFRESH_IN_PASS:?} during a pass")));
+        }
+    }
+
+    /// Why it is unknown which images the pods of this node name, if it is. Then no image is removed for its age alone: it may
+    /// be one that a pod needs and that cannot be pulled.
+    pub(crate) fn names_unknown(&self) -> Option<&str> {
+        match &self.view.state {
+            OracleState::Unsynced { why } => Some(why),
+            OracleState::Synced | OracleState::Standalone => self.unreadable.as_deref(),
         }
     }
 
@@ -260,7 +292,9 @@ impl Pods {
         match &self.view.state {
             OracleState::Synced => info!(pods = self.view.known.len(), "the pods of this node are known"),
             OracleState::Unsynced { why } => {
-                warn!("it is not known which pods exist, so only limits apply: {why}");
+                warn!(
+                    "it is not known which pods exist, so only limits apply, and no image is removed for its age: {why}"
+                );
             }
             OracleState::Standalone => {}
         }

@@ -1,5 +1,6 @@
 //! The ordered removals, with their reasons (spec `node-gc.md`, sections 5 and 6).
 
+use std::borrow::Cow;
 use std::iter::Peekable;
 use std::sync::Arc;
 
@@ -121,7 +122,7 @@ pub fn plan(
     let mut history = snapshot.history.iter().peekable();
     let mut plan = ImagePlan::default();
     let mut eligible: Vec<(&Image, ImageRecord)> = Vec::new();
-    for image in &images {
+    for image in images.iter().map(|image| &**image) {
         let (is_used, record) = (of(&image.id, &mut in_use).is_some(), of(&image.id, &mut history));
         match verdict(image, is_used, record, snapshot.protection, policy, pass_start) {
             Ok(record) => eligible.push((image, record)),
@@ -135,7 +136,7 @@ pub fn plan(
     let too_idle =
         |record: &ImageRecord| policy.maximum_age.is_some_and(|maximum| record.idle(pass_start) > maximum);
     let (by_age, by_space): (Vec<_>, Vec<_>) = eligible.into_iter().partition(|(_, record)| too_idle(record));
-    let mut layers = LayerUsers::of(images.iter().copied());
+    let mut layers = LayerUsers::of(images.iter().map(|image| &**image));
     for (list, reason, out) in
         [(by_age, RemovalReason::Age, &mut plan.by_age), (by_space, RemovalReason::Space, &mut plan.by_space)]
     {
@@ -144,21 +145,35 @@ pub fn plan(
     Ok(plan)
 }
 
-/// Images by identifier. If one is listed twice, the later entry counts (T11).
-fn each_once(images: &[Image]) -> Vec<&Image> {
+/// Images by identifier. If one is listed twice, for two runtime handlers, the later entry counts (T11); but it has the names of
+/// both, and is pinned if either is.
+fn each_once(images: &[Image]) -> Vec<Cow<'_, Image>> {
     // Most comparisons end within the prefix, which is stored here.
     let beginning =
         |image: &Image| image.id.as_str().as_bytes().first_chunk().copied().map_or(0, u128::from_be_bytes);
     let mut sorted: Vec<(u128, &Image)> = images.iter().map(|image| (beginning(image), image)).collect();
     sorted.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.id.cmp(&other.id)));
-    let mut once: Vec<&Image> = Vec::with_capacity(sorted.len());
+    let mut once: Vec<Cow<'_, Image>> = Vec::with_capacity(sorted.len());
     for (_, image) in sorted {
         match once.last_mut().filter(|last| last.id == image.id) {
-            Some(last) => *last = image,
-            None => once.push(image),
+            Some(last) => *last = Cow::Owned(merged(last, image)),
+            None => once.push(Cow::Borrowed(image)),
         }
     }
     once
+}
+
+fn merged(earlier: &Image, later: &Image) -> Image {
+    let with = |names: &[Arc<str>], others: &[Arc<str>]| {
+        let others = others.iter().filter(|name| !names.contains(name));
+        names.iter().chain(others).cloned().collect()
+    };
+    Image {
+        repo_tags: with(&later.repo_tags, &earlier.repo_tags),
+        repo_digests: with(&later.repo_digests, &earlier.repo_digests),
+        pinned: earlier.pinned || later.pinned,
+        ..later.clone()
+    }
 }
 
 /// The entry of a sorted table for an identifier. Call it with ascending identifiers only, each once.
@@ -321,6 +336,22 @@ mod tests {
             ]
         );
         assert_eq!(world.order(2 * MINUTE), (vec![id(3)], vec![]));
+    }
+
+    /// T11, and why the agent differs: two runtime handlers have a copy each, and one of them is pinned or protected.
+    #[test]
+    fn an_image_that_one_of_two_handlers_pins_stays() {
+        for pinned in [[true, false], [false, true]] {
+            let mut world = World::new(&[(0, 1), (0, 2), (1, 3), (1, 4)]);
+            for (image, pinned) in world.images.iter_mut().zip(pinned) {
+                image.pinned = pinned;
+            }
+            world.images[2].repo_tags = vec!["keep/me:v1".into()];
+            world.protection = ProtectionList::new(["keep/me"]).expect("valid");
+            let world = world.observe(0, &[]);
+            let kept = [(id(0), KeepReason::Pinned), (id(1), KeepReason::Protected("keep/me".into()))];
+            assert_eq!(world.plan(9).kept, kept);
+        }
     }
 
     /// T29, T121: the minimum age, and that reaching it exactly is enough.

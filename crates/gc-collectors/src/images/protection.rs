@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use super::Image;
+use super::names::full_repository;
 
 /// A list of patterns. An image is kept if any of its tags, digests or its identifier matches any of them.
 ///
 /// A pattern is a name as `crictl images` shows it, with `*` for any run of characters: an exact tag
 /// (`registry.example/db:16`), a repository (`registry.example/db`, any tag or digest of it), a prefix
-/// (`registry.example/base/*`), a digest (`*@sha256:12ab…`) or an image identifier.
+/// (`registry.example/base/*`), a digest (`*@sha256:12ab…`) or an image identifier. Short and old names of Docker Hub count as
+/// their full ones: `nginx` protects `docker.io/library/nginx`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProtectionList {
     patterns: Vec<Pattern>,
@@ -16,6 +18,14 @@ pub struct ProtectionList {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pattern {
+    text: Arc<str>,
+    glob: Glob,
+    /// The same for its full name, if it is another one.
+    in_full: Option<Glob>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Glob {
     text: Arc<str>,
     /// Bytes before the first star and after the last one; all of them, if there is none.
     ends: (usize, usize),
@@ -75,12 +85,34 @@ impl ProtectionList {
         let pattern = self.patterns.iter().find(|pattern| {
             let names = image.repo_tags.iter().chain(&image.repo_digests).map(AsRef::as_ref);
             names.chain([image.id.as_str(), image.id.digits()]).any(|name| pattern.keeps(name))
+                || image.repo_tags.iter().any(|tag| pattern.keeps_tag_in_full(tag))
         });
         pattern.map(|pattern| &pattern.text)
     }
 }
 
 impl Pattern {
+    fn new(text: &str) -> Self {
+        let in_full = full_repository(text);
+        // Neither a star alone nor digits are a name.
+        let is_name = in_full != text && !text.starts_with(['*', '/']) && !text.starts_with("sha256:");
+        Self { text: text.into(), glob: Glob::new(text), in_full: is_name.then(|| Glob::new(&in_full)) }
+    }
+
+    fn keeps(&self, name: &str) -> bool {
+        self.glob.keeps(name) || self.in_full.as_ref().is_some_and(|glob| glob.keeps(name))
+    }
+
+    /// For runtimes that list short names.
+    fn keeps_tag_in_full(&self, tag: &str) -> bool {
+        match full_repository(tag) {
+            std::borrow::Cow::Borrowed(_) => false,
+            std::borrow::Cow::Owned(tag) => self.keeps(&tag),
+        }
+    }
+}
+
+impl Glob {
     fn new(text: &str) -> Self {
         let start = text.find('*').unwrap_or(text.len());
         let end = text.rfind('*').map_or(text.len(), |last| text.len() - last - 1);
@@ -161,6 +193,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn short_and_old_names_of_docker_hub_count() {
+        for (tag, pattern, kept) in [
+            ("docker.io/library/nginx:1", "nginx", true),
+            ("docker.io/library/nginx:1", "nginx:1", true),
+            ("docker.io/library/nginx:1", "docker.io/nginx:1", true),
+            ("docker.io/library/nginx:1", "index.docker.io/library/*", true),
+            ("docker.io/library/nginx:1", "nginx:2", false),
+            ("docker.io/team/app:1", "team/app", true),
+            ("docker.io/team/app:1", "app", false),
+            ("registry.example/nginx:1", "nginx", false),
+            // Listed by a runtime that leaves the registry out.
+            ("nginx:1", "docker.io/library/nginx", true),
+        ] {
+            let mut subject = image(7, 1);
+            subject.repo_tags = vec![tag.into()];
+            let list = ProtectionList::new([pattern]).expect("valid");
+            assert_eq!(list.keeps(&subject).is_some(), kept, "{tag} {pattern}");
+        }
+    }
+
     /// T30: protection follows the tag, not the image that once had it.
     #[test]
     fn protection_follows_a_tag_that_moves() {
@@ -190,7 +243,7 @@ mod tests {
                     Some((byte, rest)) => t.split_first().is_some_and(|(first, tail)| first == byte && slow(rest, tail)),
                 }
             }
-            prop_assert_eq!(Pattern::new(&pattern).matches(&text), slow(pattern.as_bytes(), text.as_bytes()));
+            prop_assert_eq!(Glob::new(&pattern).matches(&text), slow(pattern.as_bytes(), text.as_bytes()));
         }
     }
 }

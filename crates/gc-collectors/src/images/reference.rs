@@ -28,7 +28,20 @@ fn keep(image: &Image, snapshot: &Snapshot<'_>, policy: AgePolicy) -> Result<Ima
 }
 
 fn reference(snapshot: &Snapshot<'_>, policy: AgePolicy) -> ImagePlan {
-    let once: BTreeMap<&ImageId, &Image> = snapshot.images.iter().map(|image| (&image.id, image)).collect();
+    let mut once: BTreeMap<&ImageId, Image> = BTreeMap::new();
+    for image in snapshot.images {
+        let mut merged = image.clone();
+        if let Some(earlier) = once.remove(&image.id) {
+            merged.pinned |= earlier.pinned;
+            for (names, others) in
+                [(&mut merged.repo_tags, earlier.repo_tags), (&mut merged.repo_digests, earlier.repo_digests)]
+            {
+                let others: Vec<_> = others.into_iter().filter(|name| !names.contains(name)).collect();
+                names.extend(others);
+            }
+        }
+        once.insert(&image.id, merged);
+    }
     let mut plan = ImagePlan::default();
     let mut going = Vec::new();
     for image in once.values() {
@@ -36,13 +49,13 @@ fn reference(snapshot: &Snapshot<'_>, policy: AgePolicy) -> ImagePlan {
             Ok(record) => {
                 let too_old = policy.maximum_age.is_some_and(|maximum| record.idle(NOW) > maximum);
                 let order = (!too_old, record.last_used(), record.first_seen(), u64::MAX - image.size_bytes);
-                going.push((order, &image.id, *image, record));
+                going.push((order, &image.id, image, record));
             }
             Err(why) => plan.kept.push((image.id.clone(), why)),
         }
     }
     going.sort_by_key(|(order, id, ..)| (*order, *id));
-    let mut left: Vec<&Image> = once.into_values().collect();
+    let mut left: Vec<&Image> = once.values().collect();
     for ((by_space, ..), _, image, record) in going {
         left.retain(|other| other.id != image.id);
         let last = image.layers.iter().filter(|layer| !left.iter().any(|other| other.layers.contains(layer)));

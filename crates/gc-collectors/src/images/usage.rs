@@ -1,5 +1,6 @@
 //! Which images are in use (spec `node-gc.md`, section 4).
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use hashbrown::hash_table::Entry;
 use hashbrown::{HashMap, HashTable};
 
+use super::names::full_name;
 use super::{Image, ImageId};
 use crate::FixedState;
 
@@ -38,8 +40,8 @@ pub struct ImageIndex<'a> {
     images: &'a [Image],
     /// First links of images by the digits of their identifiers and digests. Never iterated; neither is `by_name`.
     by_digits: HashTable<usize>,
-    /// First links of images by tag, and by digests of another kind.
-    by_name: HashMap<&'a str, usize, FixedState>,
+    /// First links of images by the full name of each tag, and of digests of another kind.
+    by_name: HashMap<Cow<'a, str>, usize, FixedState>,
     links: Vec<Link<'a>>,
 }
 
@@ -95,13 +97,13 @@ impl<'a> ImageIndex<'a> {
                 };
                 (digits, next)
             }
-            None => (name, self.by_name.insert(name, link).unwrap_or(END)),
+            None => (name, self.by_name.insert(full_name(name), link).unwrap_or(END)),
         };
         self.links.push(Link { name, image, next });
     }
 
     /// The images that a reference may mean: an identifier with or without `sha256:`, a tag, a digest, each with the
-    /// registry and tag that docker-style short names leave out.
+    /// registry, folder and tag that short names leave out.
     #[must_use]
     pub fn resolve(&self, reference: &str) -> BTreeSet<ImageId> {
         let mut found = BTreeSet::new();
@@ -130,8 +132,7 @@ impl<'a> ImageIndex<'a> {
                 return false;
             }
         }
-        let names = normalised_names(reference);
-        names.iter().filter(|name| follow(self.by_name.get(name.as_str()))).count() > 0
+        follow(self.by_name.get(&*full_name(reference)))
     }
 }
 
@@ -162,27 +163,6 @@ fn hash_of_digits(digits: &str) -> u64 {
     };
     let bytes = digits.as_bytes();
     FixedState::default().hash_one((part(bytes.first_chunk()), part(bytes.last_chunk())))
-}
-
-/// `busybox` → `busybox:latest`, `docker.io/library/busybox:latest`, …: the full names of a short one.
-fn normalised_names(reference: &str) -> Vec<String> {
-    let (path, suffix) = match reference.split_once('@') {
-        Some((path, digest)) => (path, format!("@{digest}")),
-        None => match reference.rsplit_once(':') {
-            Some((path, tag)) if !tag.contains('/') => (path, format!(":{tag}")),
-            _ => (reference, ":latest".to_owned()),
-        },
-    };
-    let first = path.split('/').next().unwrap_or_default();
-    let has_registry = path.contains('/') && (first.contains(['.', ':']) || first == "localhost");
-    let mut names = vec![format!("{path}{suffix}")];
-    if !has_registry {
-        names.push(format!("docker.io/{path}{suffix}"));
-        if !path.contains('/') {
-            names.push(format!("docker.io/library/{path}{suffix}"));
-        }
-    }
-    names
 }
 
 /// Which images the containers (in any state, of any client) and the bound pods use.
@@ -226,7 +206,9 @@ mod tests {
         let mut short = image(5, 1);
         short.repo_tags = vec!["docker.io/library/busybox:latest".into(), "docker.io/team/app:v2".into()];
         short.repo_digests.push("registry.example/odd@sha512:beef".into());
-        let images = [image(1, 1), image(2, 1), image(3, 1), bare, short];
+        let mut shim = image(6, 1);
+        shim.repo_tags = vec!["redis:7".into()];
+        let images = [image(1, 1), image(2, 1), image(3, 1), bare, short, shim];
         let index = ImageIndex::new(&images);
         for (reference, expected) in [
             (format!("sha256:{}", hex(1)), vec![id(1)]),
@@ -242,6 +224,15 @@ mod tests {
             ("busybox".into(), vec![id(5)]),
             ("busybox:latest".into(), vec![id(5)]),
             ("team/app:v2".into(), vec![id(5)]),
+            ("docker.io/busybox".into(), vec![id(5)]),
+            ("docker.io/busybox:latest".into(), vec![id(5)]),
+            ("index.docker.io/busybox:latest".into(), vec![id(5)]),
+            ("index.docker.io/library/busybox".into(), vec![id(5)]),
+            ("docker.io/team/app:v2".into(), vec![id(5)]),
+            ("index.docker.io/team/app:v2".into(), vec![id(5)]),
+            // Listed by a runtime that leaves the registry out.
+            ("docker.io/library/redis:7".into(), vec![id(6)]),
+            ("redis:7".into(), vec![id(6)]),
             ("team/app".into(), vec![]),
             ("registry.example/image-2:v9".into(), vec![]),
             (String::new(), vec![]),

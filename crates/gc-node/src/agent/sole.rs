@@ -90,6 +90,7 @@ impl SoleAgent {
     /// Makes one pass of each collector.
     pub async fn once(mut self, collect: &[Collect], stop: &Stop) -> Pass {
         let (agent, state) = (&mut self.agent, &self.state);
+        agent.stops.wait_longer();
         let mut failures = Vec::new();
         if collect.contains(&Collect::Containers) {
             failures.extend(agent.container_pass(false, state, stop).await.err());

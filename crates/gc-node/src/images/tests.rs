@@ -1,6 +1,8 @@
 //! Passes over the images of a runtime that changes and fails between observation, plan and removal.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gc_collectors::images::plan::{ImagePlan, KeepReason, Removal};
@@ -15,6 +17,7 @@ use crate::images::{
 };
 use crate::messages;
 use crate::metrics::Metrics;
+use crate::pods::{PodSource, Pods};
 use crate::progress::Progress;
 
 /// A runtime, its client, and the state of an agent.
@@ -23,6 +26,7 @@ struct World {
     client: CriClient,
     config: NodeConfig,
     memory: ImageMemory,
+    pods: Pods,
     stop: Stop,
     _stop: watch::Sender<bool>,
 }
@@ -42,12 +46,13 @@ impl World {
         let (client, _) = CriClient::connect(endpoint, options).await.unwrap();
         let config = NodeConfig::of_tests();
         let (sender, stop) = Stop::new();
-        Self { fake, client, config, memory: ImageMemory::default(), stop, _stop: sender }
+        let (memory, pods) = (ImageMemory::default(), Pods::new(PodSource::None));
+        Self { fake, client, config, memory, pods, stop, _stop: sender }
     }
 
     async fn observe(&mut self) -> anyhow::Result<(Observation, ImagePlan)> {
         let observation = observe(&self.client, &mut self.memory, &[]).await?;
-        let plan = plan_pass(&observation, &self.memory, &self.config)?;
+        let plan = plan_pass(&observation, &self.memory, &self.config, self.config.ages)?;
         Ok((observation, plan))
     }
 
@@ -61,7 +66,7 @@ impl World {
             client: &self.client,
             config: &self.config,
             memory: &mut self.memory,
-            named_by_pods: &[],
+            pods: &mut self.pods,
             stop: &self.stop,
             progress: &Progress::default(),
             metrics: &Metrics::default(),
@@ -99,6 +104,103 @@ async fn what_comes_into_use_after_the_plan_stays() {
     let mut asked = world.fake.state().called("RemoveImage");
     asked.sort();
     assert_eq!(asked, [image_id(1), image_id(4)], "full identifiers, and nothing else");
+}
+
+/// The list of what is in use is the last thing before a removal: what comes into use while an image is read is on it.
+#[tokio::test]
+async fn what_comes_into_use_while_an_image_is_read_stays() {
+    let mut world = World::new(2).await;
+    let (observation, plan) = world.observe().await.unwrap();
+    world.fake.state().rule(|state, method, id| {
+        if method == "ImageStatus" && id == image_id(1) {
+            state.containers = vec![container("pod", "late", 0, 0, 1)];
+        }
+        None
+    });
+    let (done, outcomes) = world.remove(plan.by_space, &observation).await;
+    done.unwrap();
+    assert_eq!(outcomes, [(2, Outcome::Removed), (1, Outcome::Kept(KeepReason::InUse))]);
+    assert_eq!(world.left(), [image_id(1)]);
+}
+
+/// A pod that is bound to the node during the pass has no container yet, and may be unable to pull its image.
+#[tokio::test]
+async fn what_a_pod_that_was_bound_during_the_pass_names_stays() {
+    let bound = Arc::new(AtomicBool::new(false));
+    let (seen, answers) = (Arc::clone(&bound), Arc::new(AtomicBool::new(true)));
+    let answering = Arc::clone(&answers);
+    let client =
+        gc_kube::ApiClient::in_process(move |_: http::Request<http_body_util::Full<bytes::Bytes>>| {
+            let image = if seen.load(Ordering::SeqCst) { "registry.example/image-1:v1" } else { "other:v1" };
+            let pods = serde_json::json!({"metadata": {}, "items": [{"metadata": {"uid": "u"},
+            "spec": {"containers": [{"name": "c", "image": image}]}}]});
+            let code = if answering.load(Ordering::SeqCst) { 200 } else { 500 };
+            let answer = http::Response::builder()
+                .status(code)
+                .body(http_body_util::Full::<bytes::Bytes>::from(pods.to_string()));
+            async move { answer.unwrap() }
+        });
+    let mut world = World::new(2).await;
+    world.pods = Pods::new(PodSource::Api { client, node: "n".into(), protected_namespaces: Vec::new() });
+    assert!(world.pods.names_unknown().is_some(), "not asked yet");
+    world.pods.refresh().await;
+    let (observation, plan) = world.observe().await.unwrap();
+    assert_eq!(plan.by_space.len(), 2);
+    let by_age: Vec<Removal> = plan
+        .by_space
+        .iter()
+        .map(|removal| Removal { reason: gc_collectors::images::plan::RemovalReason::Age, ..removal.clone() })
+        .collect();
+    // While the server does not answer, no image is removed for its age.
+    answers.store(false, Ordering::SeqCst);
+    let (done, outcomes) = world.remove(by_age, &observation).await;
+    done.unwrap();
+    assert_eq!((outcomes, world.left().len()), (vec![], 2));
+    answers.store(true, Ordering::SeqCst);
+    world.pods.refresh().await;
+    bound.store(true, Ordering::SeqCst);
+    let (done, outcomes) = world.remove(plan.by_space, &observation).await;
+    done.unwrap();
+    assert_eq!(outcomes, [(2, Outcome::Removed), (1, Outcome::Kept(KeepReason::InUse))]);
+}
+
+/// One image about which the runtime says that it is unavailable is not the runtime.
+#[tokio::test]
+async fn one_image_that_is_unavailable_ends_no_pass() {
+    for method in ["RemoveImage", "ImageStatus"] {
+        let mut world = World::new(3).await;
+        let (observation, plan) = world.observe().await.unwrap();
+        world.fake.state().rule(move |_, called, id| {
+            let fails = called == method && id == image_id(2);
+            fails.then(|| Answer::failure(code::UNAVAILABLE, "its content is busy"))
+        });
+        let (done, mut outcomes) = world.remove(plan.by_space, &observation).await;
+        done.unwrap();
+        outcomes.sort_by_key(|(number, _)| *number);
+        assert!(matches!(&outcomes[1], (2, Outcome::Failed(why)) if why.contains("busy")), "{outcomes:?}");
+        assert_eq!(world.left(), [image_id(2)], "{method}");
+    }
+}
+
+/// A runtime that hangs is given up after the first calls, and not after a timeout for each image.
+#[tokio::test]
+async fn a_runtime_that_hangs_is_given_up() {
+    for hanging in ["ImageStatus", "RemoveImage"] {
+        let mut world = World::with_limit(61, Duration::from_millis(400)).await;
+        let (observation, plan) = world.observe().await.unwrap();
+        let mut hangs = false;
+        world.fake.state().rule(move |_, method, _| {
+            hangs |= method == hanging;
+            hangs.then_some(Answer::Silence)
+        });
+        let before = world.fake.state().called(hanging).len();
+        let (done, outcomes) = world.remove(plan.by_space, &observation).await;
+        let error = done.unwrap_err().to_string();
+        assert!(error.starts_with("the runtime went away during the pass: "), "{error}");
+        let calls = world.fake.state().called(hanging).len() - before;
+        assert!(calls <= 16 && outcomes.len() <= 16, "{calls} calls for {} images", outcomes.len());
+        assert_eq!(world.left().len(), 61);
+    }
 }
 
 /// A removal that hangs only concerns its image: the others are removed in the same pass, and it is tried last later.
