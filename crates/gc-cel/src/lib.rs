@@ -24,6 +24,7 @@ mod formats;
 mod functions;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod go_pattern;
 mod issue;
 mod lex;
 mod libraries;
