@@ -133,6 +133,12 @@ impl Left {
         }
     }
 
+    /// Whether no restore brings the reference back, so that it is not missing: a restore that leaves only such references is complete.
+    #[must_use]
+    pub const fn is_by_design(self) -> bool {
+        matches!(self, Self::Finished | Self::OfNode | Self::StaleInBackup)
+    }
+
     /// For people.
     #[must_use]
     pub const fn message(self) -> &'static str {
@@ -301,14 +307,16 @@ impl Relink {
     #[must_use]
     pub fn value(&self) -> Value {
         let comparison = self.comparison.as_ref().map(|comparison| {
-            let impossible: BTreeMap<&str, usize> =
-                self.impossible().into_iter().map(|(left, count)| (left.name(), count)).collect();
+            let named = |reasons: BTreeMap<Left, usize>| -> BTreeMap<&str, usize> {
+                reasons.into_iter().map(|(left, count)| (left.name(), count)).collect()
+            };
+            let (impossible, by_design) = (named(self.impossible()), named(self.by_design()));
             let replaced = |replaced: &Replaced| json!({"object": replaced.place.value(), "by": replaced.by});
             let namespaces: Vec<Value> =
                 comparison.namespaces.iter().map(|(from, to)| json!({"from": from, "to": to})).collect();
             json!({
                 "references": comparison.references, "restored": comparison.restored(),
-                "restorable": self.restorable(), "impossible": impossible,
+                "restorable": self.restorable(), "impossible": impossible, "byDesign": by_design,
                 "replaced": comparison.replaced.iter().map(replaced).collect::<Vec<_>>(),
                 "namespaces": namespaces,
             })
@@ -325,22 +333,34 @@ impl Relink {
         self.links.iter().filter(|link| link.is_of_backup && link.new.is_ok()).count()
     }
 
-    /// References of the backup that cannot be restored, by reason.
+    /// References of the backup that cannot be restored and are missing, by reason.
     #[must_use]
     pub fn impossible(&self) -> BTreeMap<Left, usize> {
+        self.left(|left| !left.is_by_design())
+    }
+
+    /// References of the backup that no restore brings back, by reason.
+    #[must_use]
+    pub fn by_design(&self) -> BTreeMap<Left, usize> {
+        self.left(Left::is_by_design)
+    }
+
+    fn left(&self, is_meant: impl Fn(Left) -> bool) -> BTreeMap<Left, usize> {
         let mut reasons = BTreeMap::new();
-        for left in
-            self.links.iter().filter(|link| link.is_of_backup).filter_map(|link| link.new.as_ref().err())
-        {
+        let of_backup = self.links.iter().filter(|link| link.is_of_backup);
+        for left in of_backup.filter_map(|link| link.new.as_ref().err()).filter(|left| is_meant(**left)) {
             *reasons.entry(*left).or_default() += 1;
         }
         reasons
     }
 
-    /// Whether every reference of the backup is fulfilled; true as well where none was compared.
+    /// Whether no reference of the backup is missing; true as well where none was compared.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.comparison.as_ref().is_none_or(|comparison| comparison.restored() == comparison.references)
+        let by_design: usize = self.by_design().values().sum();
+        self.comparison
+            .as_ref()
+            .is_none_or(|comparison| comparison.restored() + by_design == comparison.references)
     }
 
     /// The outcome in one sentence; `None` where no backup was compared.
@@ -356,20 +376,23 @@ impl Relink {
         if restorable > 0 {
             let _ = write!(text, ", {} can be", thousands(restorable)); // writing to a String cannot fail, here and below
         }
-        let impossible = self.impossible();
-        if !impossible.is_empty() {
-            let total: usize = impossible.values().sum();
-            let reasons: Vec<String> = impossible
-                .iter()
-                .map(|(left, number)| match impossible.len() {
-                    1 => left.message().to_owned(),
-                    _ => format!("{} ({})", left.message(), thousands(*number)),
-                })
-                .collect();
-            let _ = write!(text, ", {} impossible because {}", thousands(total), reasons.join(", "));
+        for (reasons, what) in [(self.impossible(), "impossible"), (self.by_design(), "left out by design")] {
+            if !reasons.is_empty() {
+                let total: usize = reasons.values().sum();
+                let _ = write!(text, ", {} {what} because {}", thousands(total), because(&reasons));
+            }
         }
         Some(text)
     }
+}
+
+/// The reasons in words, with numbers where there are several.
+fn because(reasons: &BTreeMap<Left, usize>) -> String {
+    let one = |(left, number): (&Left, &usize)| match reasons.len() {
+        1 => left.message().to_owned(),
+        _ => format!("{} ({})", left.message(), thousands(*number)),
+    };
+    reasons.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// Decides for every owner reference of what lives and of the backup, and for the claims of volumes. With a namespace, only for

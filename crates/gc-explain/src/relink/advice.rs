@@ -45,6 +45,13 @@ fn deletion<'a>(places: impl Iterator<Item = &'a Place>) -> String {
     kubectl(namespace, &words)
 }
 
+/// `kubectl patch` of an object, if it is still the same one.
+fn merge(place: &Place, change: &Value) -> String {
+    let mut patch = change.clone();
+    patch["metadata"] = json!({"uid": place.uid});
+    kubectl(&place.namespace, &["patch", &place.reference(), "--type=merge", "-p", &patch.to_string()])
+}
+
 impl Relinker<'_> {
     /// What is to be known of a namespace, or of the cluster.
     pub(super) fn advise(&self, namespace: &str, found: &Relink) -> Vec<Advice> {
@@ -180,31 +187,13 @@ impl Relinker<'_> {
                     "it is Released, and claim {title} has volume {} now; to use its data, make it available to a claim that names it:",
                     living.volume
                 ),
-                kubectl(
-                    "",
-                    &[
-                        "patch",
-                        &volume.place.reference(),
-                        "--type=merge",
-                        "-p",
-                        r#"{"spec":{"claimRef":null}}"#,
-                    ],
-                ),
+                merge(&volume.place, &json!({"spec": {"claimRef": null}})),
             ),
             None => (
                 format!(
                     "it is Released, and claim {title} does not exist; to bind it to a claim of that name again:"
                 ),
-                kubectl(
-                    "",
-                    &[
-                        "patch",
-                        &volume.place.reference(),
-                        "--type=merge",
-                        "-p",
-                        r#"{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}"#,
-                    ],
-                ),
+                merge(&volume.place, &json!({"spec": {"claimRef": {"uid": null, "resourceVersion": null}}})),
             ),
         };
         Some(Advice { place: volume.place.clone(), text, commands: vec![command] })
