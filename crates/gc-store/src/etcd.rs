@@ -175,6 +175,7 @@ impl EtcdStorage {
             let (endpoints, options, keys) = (endpoints.to_vec(), options.clone(), keys.clone());
             async move {
                 let client = EtcdClient::new(&endpoints, &options)?;
+                client.check_clusters().await?;
                 let mark = feed::mark(&client, &keys).await?;
                 Ok((client, mark))
             }

@@ -90,6 +90,28 @@ impl EtcdClient {
         Ok(Self(members))
     }
 
+    /// Refuses endpoints of several clusters: each request would go to another one of them. Members that do not answer now are
+    /// checked when they do.
+    pub(super) async fn check_clusters(&self) -> Result<(), CallError> {
+        let members = &self.0;
+        if let [_, _, ..] = members.all() {
+            let asked = members.all().iter().map(|member| async move {
+                let answer = tokio::time::timeout(CONNECT, ask_for_itself(member)).await;
+                let cluster =
+                    answer.ok().and_then(|answer| answer.ok()?.header).map(|header| header.cluster_id);
+                (member, cluster)
+            });
+            for (member, cluster) in futures::future::join_all(asked).await {
+                if cluster.is_some_and(|cluster| !members.admit(member, cluster)) {
+                    return Err(CallError::Endpoint(
+                        "they are members of different etcd clusters".to_owned(),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
     pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, CallError> {
         Ok(self.call("/etcdserverpb.KV/Range", request, Repeat::Harmless).await?.0)
     }
@@ -182,18 +204,22 @@ async fn probe(members: Weak<Members>, number: usize) {
         {
             let Some(members) = members.upgrade() else { return };
             let Some(member) = members.all().get(number) else { return };
-            // Any key will do: the read waits until a majority confirms that it is the newest state.
-            let request = RangeRequest { key: b"\0".to_vec(), count_only: true, ..RangeRequest::default() };
-            let asked = unary::<_, RangeResponse>(member.channel.clone(), "/etcdserverpb.KV/Range", request);
-            let is_up = match tokio::time::timeout(PROBE_PATIENCE, asked).await {
+            let is_up = match tokio::time::timeout(PROBE_PATIENCE, ask_for_itself(member)).await {
                 Err(_) => false,
+                Ok(Ok(answer)) => answer.header.is_none_or(|header| members.admit(member, header.cluster_id)),
                 // A refusal is an answer, too: who may read nothing there may read other keys.
-                Ok(answer) => answer.err().and_then(|error| Trouble::of(&error)).is_none(),
+                Ok(Err(error)) => Trouble::of(&error).is_none(),
             };
             member.set_up(is_up);
         }
         tokio::time::sleep(PROBE_INTERVAL).await;
     }
+}
+
+/// A read that waits until a majority confirms that it is of the newest state. Any key will do.
+async fn ask_for_itself(member: &Member) -> Result<RangeResponse, CallError> {
+    let request = RangeRequest { key: b"\0".to_vec(), count_only: true, ..RangeRequest::default() };
+    unary(member.channel.clone(), "/etcdserverpb.KV/Range", request).await
 }
 
 fn with_leader<T>(message: T) -> Request<T> {

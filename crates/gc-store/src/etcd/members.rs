@@ -6,8 +6,8 @@
 
 use std::error::Error as _;
 use std::io;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -33,6 +33,8 @@ const MOMENT: Duration = Duration::from_secs(1);
 pub(super) struct Members {
     list: Vec<Member>,
     next: AtomicUsize,
+    /// The cluster that the first member which answered is of.
+    cluster: OnceLock<u64>,
     answered: Mutex<Instant>,
 }
 
@@ -41,6 +43,8 @@ pub(super) struct Members {
 pub(super) struct Member {
     pub(super) channel: Channel,
     is_up: watch::Sender<bool>,
+    /// It is a member of another cluster than the others, and is not asked.
+    is_foreign: AtomicBool,
 }
 
 /// Which requests may be sent again although the first may have been performed.
@@ -104,7 +108,7 @@ impl Trouble {
 
 impl Member {
     pub(super) fn new(channel: Channel) -> Self {
-        Self { channel, is_up: watch::Sender::new(true) }
+        Self { channel, is_up: watch::Sender::new(true), is_foreign: AtomicBool::new(false) }
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -130,11 +134,27 @@ impl Member {
 
 impl Members {
     pub(super) fn new(list: Vec<Member>) -> Self {
-        Self { list, next: AtomicUsize::new(0), answered: Mutex::new(Instant::now()) }
+        Self {
+            list,
+            next: AtomicUsize::new(0),
+            cluster: OnceLock::new(),
+            answered: Mutex::new(Instant::now()),
+        }
     }
 
     pub(super) fn all(&self) -> &[Member] {
         &self.list
+    }
+
+    /// Notes the cluster that a member says it is of. Returns whether it is that of the others.
+    pub(super) fn admit(&self, member: &Member, cluster: u64) -> bool {
+        let is_foreign = *self.cluster.get_or_init(|| cluster) != cluster;
+        if !member.is_foreign.swap(is_foreign, Ordering::Relaxed) && is_foreign {
+            tracing::error!(
+                "an endpoint belongs to another etcd cluster than the others, and is not asked any more"
+            );
+        }
+        !is_foreign
     }
 
     /// Those that answer, in turn; all of them if none does.
@@ -143,6 +163,7 @@ impl Members {
         let count = self.list.len();
         let mut members: Vec<&Member> =
             (0..count).map(|n| &self.list[start.wrapping_add(n) % count]).collect();
+        members.retain(|member| !member.is_foreign.load(Ordering::Relaxed));
         if members.iter().any(|member| member.is_up()) {
             members.retain(|member| member.is_up());
         }
@@ -193,7 +214,9 @@ impl Members {
                 last = Some((error, trouble));
             }
             let Some((error, trouble)) = last else {
-                return Err(CallError::Endpoint("no endpoint is given".to_owned()));
+                return Err(CallError::Endpoint(
+                    "no endpoint is of the etcd cluster of the start".to_owned(),
+                ));
             };
             round += 1;
             // Where nothing listens, there is nothing to wait for.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use gc_store::EtcdStorage;
+use gc_store::{ConnectError, EtcdStorage};
 use gc_store_api::{Committed, RangeOptions, Revision, Storage, StorageError};
 
 use crate::process::{EtcdServer, START};
@@ -139,4 +139,27 @@ fn without_a_majority_requests_fail_and_with_one_they_work_again() {
         assert!(Instant::now() < deadline, "{error}");
     }
     assert_eq!(cluster.use_it("majority").reads, vec![]);
+}
+
+/// Requests would go to one cluster or the other, in turn.
+#[test]
+fn endpoints_of_different_clusters_are_refused() {
+    let (Some(one), Some(other)) = (EtcdServer::start(), EtcdServer::start()) else { return };
+    let endpoints = [one.endpoint(), other.endpoint()];
+    let deadline = Instant::now() + START;
+    loop {
+        match EtcdStorage::connect(&endpoints, &quiet()) {
+            Err(ConnectError::Options { reason, .. }) => {
+                assert!(reason.contains("different etcd clusters"), "{reason}");
+                break;
+            }
+            // One of them does not answer yet; it is not asked once it does.
+            Ok(store) => {
+                drop(store);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        assert!(Instant::now() < deadline, "both are taken");
+    }
 }
