@@ -427,7 +427,9 @@ mod tests {
             let mut run = SpaceRun::new(candidates(), goal(), Batches { first: 1, most: 64 });
             let (mut available, mut sizes) = (0, Vec::new());
             while let Step::Remove(batch) = run.next(&[disk(2_000_000, available)]) {
-                batch.iter().for_each(|removal| run.report(removal, Removed::Yes));
+                for removal in &batch {
+                    run.report(removal, Removed::Yes);
+                }
                 available += freed * batch.len() as u64;
                 sizes.push(batch.len());
             }
@@ -442,7 +444,9 @@ mod tests {
         while let Step::Remove(batch) =
             run.next(&[Filesystem { inodes: 10_000, inodes_free, ..disk(1_000, 500) }])
         {
-            batch.iter().for_each(|removal| run.report(removal, Removed::Yes));
+            for removal in &batch {
+                run.report(removal, Removed::Yes);
+            }
             inodes_free += 10 * batch.len() as u64;
             sizes.push(batch.len());
         }

@@ -1,6 +1,7 @@
 //! Nodes that are ready, and whose machines are looked up while others are missing: a provider that does not find
 //! these either is asked in the wrong account, region or cluster, and proves nothing about the missing ones.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use gc_types::{ObjectKey, Timestamp, Uid};
@@ -70,9 +71,9 @@ impl Controls {
             if self.chosen.len() >= CONTROL_NODES {
                 return;
             }
-            if !self.chosen.contains_key(&key) {
-                dirty.push(key.clone());
-                self.chosen.insert(key, Control::default());
+            if let Entry::Vacant(free) = self.chosen.entry(key) {
+                dirty.push(free.key().clone());
+                free.insert(Control::default());
             }
         }
     }
@@ -112,10 +113,7 @@ impl Controls {
         policy: &NodePolicy,
         now: Timestamp,
     ) -> Option<bool> {
-        let Some(control) = self.chosen.get_mut(key).filter(|control| control.uid.as_ref() == Some(uid))
-        else {
-            return None;
-        };
+        let control = self.chosen.get_mut(key).filter(|control| control.uid.as_ref() == Some(uid))?;
         let was_proof = control.is_proof(now.after(-LOOKUPS * period(policy)));
         control.last = state.as_ref().ok().copied();
         control.failure = state.as_ref().err().cloned();
