@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::object::parse_time;
 use crate::stuck::Place;
-pub use choice::{Choice, Chosen, Selected, chosen};
+pub use choice::{Choice, Chosen, Earlier, Index, Selected, chosen};
 
 /// The annotation of a restored object: the UID that it had.
 pub const RESTORED_FROM: &str = "kubegc.io/restored-from";
@@ -169,16 +169,17 @@ impl Undo {
     }
 }
 
-/// The plan for these records. `living` is what is found where each of them was, by its UID; `presence` says whether the object of
+/// The plan for those of these records that are chosen. `living` is what is found where each of them was, by its UID; `presence` says whether the object of
 /// a UID is there.
 #[must_use]
 pub fn plan(
-    chosen: &Chosen<'_>,
+    records: &[Record],
+    chosen: &Chosen,
     living: &BTreeMap<String, Living>,
     presence: &dyn Fn(&str) -> Presence,
 ) -> Undo {
-    let by_uid: BTreeMap<&str, &Record> =
-        chosen.records.iter().map(|record| (record.uid(), *record)).collect();
+    let taken = records.iter().filter(|record| chosen.takes(record));
+    let by_uid: BTreeMap<&str, &Record> = taken.map(|record| (record.uid(), record)).collect();
     let mut undo = Undo::default();
     let mut prospects: BTreeMap<&str, Prospect> = BTreeMap::new();
     for record in in_order(&by_uid) {
@@ -190,13 +191,8 @@ pub fn plan(
         };
         let found = living.get(record.uid());
         let action = Decision { record, chosen, by_uid: &by_uid, found, prospect: &prospect }.action();
-        let mut notes: Vec<String> = chosen
-            .earlier
-            .get(record.uid())
-            .into_iter()
-            .flatten()
-            .map(|record| earlier_note(record))
-            .collect();
+        let mut notes: Vec<String> =
+            chosen.earlier.get(record.uid()).into_iter().flatten().map(earlier_note).collect();
         let (object, status) = prepared(record, &mut notes);
         let mut step = Step { place: record.place(), action, notes, object, status, rank: rank(record) };
         if matches!(step.action, Action::Create | Action::Complete) {
@@ -220,14 +216,14 @@ pub fn plan(
     undo
 }
 
-fn earlier_note(record: &Record) -> String {
-    format!("an earlier object of this name, deleted {}, is left out: --cascade {}", record.at, record.uid())
+fn earlier_note(Earlier { at, uid }: &Earlier) -> String {
+    format!("an earlier object of this name, deleted {at}, is left out: --cascade {uid}")
 }
 
 /// What one record is decided by.
 struct Decision<'a> {
     record: &'a Record,
-    chosen: &'a Chosen<'a>,
+    chosen: &'a Chosen,
     by_uid: &'a BTreeMap<&'a str, &'a Record>,
     found: Option<&'a Living>,
     prospect: &'a dyn Fn(&str) -> Prospect,
@@ -280,12 +276,23 @@ impl Decision<'_> {
     /// Whether the object is one of those that a controller keeps to go back to, and does not make again.
     fn is_history(&self, owner: &str) -> bool {
         const REVISION: &str = "deployment.kubernetes.io/revision";
-        let Some(owner) = self.by_uid.get(owner).filter(|_| self.record.text("/kind") == "ReplicaSet") else {
-            return false;
-        };
         let revision = |record: &Record| record.object["metadata"]["annotations"][REVISION].clone();
-        let (own, current) = (revision(self.record), revision(owner));
-        !own.is_null() && !current.is_null() && own != current
+        match self.record.text("/kind") {
+            "ReplicaSet" => {
+                let Some(owner) = self.by_uid.get(owner) else { return false };
+                let (own, current) = (revision(self.record), revision(owner));
+                !own.is_null() && !current.is_null() && own != current
+            }
+            // The newest is that of the template, which its controller makes again.
+            "ControllerRevision" => {
+                let number = |record: &Record| record.object["revision"].as_i64();
+                let is_of_owner = |other: &Record| other.owners().any(|other| other["uid"] == owner);
+                let all = self.by_uid.values().filter(|other| other.text("/kind") == "ControllerRevision");
+                number(self.record)
+                    < all.filter(|other| is_of_owner(other)).filter_map(|other| number(other)).max()
+            }
+            _ => false,
+        }
     }
 
     /// What makes an object that has no owner: controllers of namespaces, and of Services with a selector.
@@ -305,12 +312,7 @@ impl Decision<'_> {
                             .as_object()
                             .is_some_and(|labels| !labels.is_empty())
                 };
-                self.chosen
-                    .records
-                    .iter()
-                    .copied()
-                    .find(|other| is_service(other))
-                    .map(|_| format!("Service/{name}"))
+                self.by_uid.values().any(is_service).then(|| format!("Service/{name}"))
             }
             _ => None,
         }

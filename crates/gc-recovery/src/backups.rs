@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
     use crate::backup::format::{Head, Writer};
-    use crate::seal;
+    use crate::seal::{self, Trust};
 
     fn catalog() -> Catalog {
         let core = br#"{"items":[{"versions":[{"version":"v1","freshness":"Current","resources":[{"resource":"configmaps",
@@ -175,7 +175,8 @@ mod tests {
         let identity = write("identity", identity.as_bytes());
         write("records/deleted-1.jsonl", seal::Writer::to(&[key]).line(&record).unwrap().as_bytes());
         let read = |path: &Path| {
-            read(path, &mut Reader::with(Some(&identity)).unwrap(), &catalog())
+            let lax = Trust { accepts_unsigned: true, ..Trust::default() };
+            read(path, &mut Reader::with(Some(&identity), lax).unwrap(), &catalog())
                 .map_err(|error| format!("{error:#}"))
         };
         let mut expected = Backup::default();

@@ -64,26 +64,25 @@ async fn files(client: &S3, prefix: &str) -> Result<Vec<File>, S3Error> {
     Ok(files)
 }
 
-/// The records of a bucket, oldest first; with `since`, none that is older.
-pub(crate) async fn read(
+/// Hands over the records of a bucket, one at a time, about in the order of their times; with `since`, none that is older.
+pub(super) async fn each(
     client: &S3,
     prefix: &str,
     reader: &mut Reader,
     since: Option<Timestamp>,
-) -> anyhow::Result<Vec<Record>> {
+    mut take: impl FnMut(Record),
+) -> anyhow::Result<()> {
     let is_wanted = |record: &Record| since.is_none_or(|since| record.at >= since);
     let mut files = files(client, prefix).await?;
     files.retain(|file| since.is_none_or(|since| file.last >= since.0));
     let bodies = files.into_iter().map(|file| async move { client.get(&file.key).await });
     let mut bodies = futures::stream::iter(bodies).buffered(IN_FLIGHT);
-    let mut records = Vec::new();
     while let Some(body) = bodies.next().await {
         let body = body?;
         let lines = body.split(|byte| *byte == b'\n');
-        records.extend(lines.filter_map(|line| reader.record(line)).filter(is_wanted));
+        lines.filter_map(|line| reader.record(line)).filter(is_wanted).for_each(&mut take);
     }
-    records.sort_by_key(|record| record.at);
-    Ok(records)
+    Ok(())
 }
 
 /// What is written at once.
@@ -335,8 +334,10 @@ mod tests {
     }
 
     async fn names(endpoint: &str, since: Option<i64>) -> Vec<String> {
-        let records =
-            read(&client(endpoint), "shop/", &mut Reader::default(), since.map(Timestamp)).await.unwrap();
+        let (mut records, mut reader) = (Vec::new(), Reader::default());
+        let since = since.map(Timestamp);
+        each(&client(endpoint), "shop/", &mut reader, since, |record| records.push(record)).await.unwrap();
+        records.sort_by_key(|record: &Record| record.at);
         records.iter().map(|record| record.object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     }
 

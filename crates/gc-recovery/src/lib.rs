@@ -14,6 +14,7 @@ pub mod recorder;
 pub mod records;
 pub mod relink;
 pub mod seal;
+pub mod signing;
 mod store;
 #[cfg(test)]
 mod tests;

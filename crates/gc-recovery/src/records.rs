@@ -90,14 +90,21 @@ impl RecordsFlags {
         .map_err(|error| UsageError::new(error.to_string()))
     }
 
-    /// The records that can be read, oldest first; with `since`, none that is older.
-    pub async fn read(&self, reader: &mut Reader, since: Option<Timestamp>) -> anyhow::Result<Vec<Record>> {
+    /// Hands over the records that can be read, one at a time; with `since`, none that is older.
+    pub(crate) async fn each(
+        &self,
+        reader: &mut Reader,
+        since: Option<Timestamp>,
+        mut take: impl FnMut(Record),
+    ) -> anyhow::Result<()> {
         match &self.records {
-            Place::Directory(path) => {
-                store::read(path, reader, |record| since.is_none_or(|since| record.at >= since))
-            }
+            Place::Directory(path) => store::each(path, reader, |record| {
+                if since.is_none_or(|since| record.at >= since) {
+                    take(record);
+                }
+            }),
             Place::Bucket { bucket, prefix } => {
-                bucket::read(&self.client(bucket)?, prefix, reader, since).await
+                bucket::each(&self.client(bucket)?, prefix, reader, since, take).await
             }
         }
     }

@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use super::backups;
 use super::changes::send;
-use super::seal::Reader;
+use super::seal::ReadingFlags;
 pub use answer::RelinkAnswer;
 
 /// Patches in flight at a time.
@@ -74,8 +74,8 @@ pub async fn restore(
 pub struct EvidenceFiles<'a> {
     /// The backup that was restored, a Velero archive, a file of `kubegc backup`, manifests or the directory of a recorder; `-` is standard input.
     pub backup: Option<&'a Path>,
-    /// The age identities that decrypt it, if it is the directory of a recorder.
-    pub identity: Option<&'a Path>,
+    /// How it is decrypted and whom it must be signed by, if it is the directory of a recorder.
+    pub reading: Option<&'a ReadingFlags>,
     /// Namespaces of the backup that were restored under other names.
     pub mappings: &'a [(String, String)],
     /// Journals that name deleted objects by their UIDs.
@@ -97,7 +97,8 @@ impl EvidenceFiles<'_> {
             }
         }
         if let Some(path) = self.backup {
-            let mut backup = backups::read(path, &mut Reader::with(self.identity)?, catalog)?;
+            let mut reader = self.reading.map(ReadingFlags::reader).transpose()?.unwrap_or_default();
+            let mut backup = backups::read(path, &mut reader, catalog)?;
             for (old, new) in self.mappings {
                 if !backup.has_namespace(old) {
                     let text = format!("--namespace-mappings: the backup has nothing in namespace {old:?}");

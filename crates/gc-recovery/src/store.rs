@@ -55,8 +55,10 @@ fn files(directory: &Path) -> anyhow::Result<Vec<(i64, PathBuf)>> {
     Ok(files)
 }
 
+/// Begins a file. It is the newest one, also after the clock was set back: what is written is never the first to be removed.
 fn create(directory: &Path, now: Timestamp) -> anyhow::Result<BufWriter<File>> {
-    let path = directory.join(format!("deleted-{}.jsonl", now.0));
+    let newest = files(directory)?.last().map_or(i64::MIN, |(begun, _)| *begun);
+    let path = directory.join(format!("deleted-{}.jsonl", now.0.max(newest.saturating_add(1))));
     let file = private_files::open(File::options().append(true), &path);
     Ok(BufWriter::new(file.with_context(|| format!("cannot write {}", path.display()))?))
 }
@@ -160,17 +162,6 @@ pub(crate) fn each(
     Ok(())
 }
 
-/// The records of a directory, oldest first, of which `takes` says which ones are kept.
-pub(crate) fn read(
-    directory: &Path,
-    reader: &mut Reader,
-    mut takes: impl FnMut(&Record) -> bool,
-) -> anyhow::Result<Vec<Record>> {
-    let mut records = Vec::new();
-    each(directory, reader, |record| records.extend(Some(record).filter(|record| takes(record))))?;
-    Ok(records)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -196,8 +187,14 @@ mod tests {
         store.append(record.at, &Writer::default().line(record).unwrap()).unwrap();
     }
 
+    fn read(directory: &Path) -> Vec<Record> {
+        let mut records = Vec::new();
+        each(directory, &mut Reader::default(), |record| records.push(record)).unwrap();
+        records
+    }
+
     fn names(directory: &Path) -> Vec<String> {
-        let records = read(directory, &mut Reader::default(), |_| true).unwrap();
+        let records = read(directory);
         records.iter().map(|record| record.object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     }
 
@@ -219,8 +216,18 @@ mod tests {
         let mut store = RecordStore::open(&directory, BOUNDS, Timestamp(4)).unwrap();
         append(&mut store, &of(4, "c", 1));
         assert_eq!(names(&directory), ["a", "b", "c"]);
-        let newer = read(&directory, &mut Reader::default(), |record| record.at.0 > 2).unwrap();
-        assert_eq!(newer, [of(4, "c", 1)]);
+        assert_eq!(read(&directory).pop(), Some(of(4, "c", 1)));
+    }
+
+    #[test]
+    fn the_file_that_is_written_stays_after_the_clock_was_set_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(1_000_000)).unwrap();
+        append(&mut store, &of(1_000_000, "before", 900_000));
+        let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(5)).unwrap();
+        append(&mut store, &of(6, "after", 1));
+        store.prune(Timestamp(2_000_000)).unwrap();
+        assert_eq!(names(folder.path()), ["after"]);
     }
 
     #[test]
@@ -228,11 +235,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(1)).unwrap();
         append(&mut store, &of(2, "old", 1));
-        std::os::unix::fs::symlink("/dev/full", folder.path().join("deleted-5.jsonl")).unwrap();
         let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(5)).unwrap();
+        store.file = BufWriter::new(File::options().write(true).open("/dev/full").unwrap());
         append(&mut store, &of(6, "new", 1));
         drop(store);
-        std::fs::remove_file(folder.path().join("deleted-5.jsonl")).unwrap();
         assert_eq!(names(folder.path()), ["new"]);
     }
 

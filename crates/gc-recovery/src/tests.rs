@@ -19,7 +19,8 @@ use tokio::sync::Notify;
 use super::changes::send;
 use super::policy::RecordingPolicy;
 use super::records::{Sink, Store};
-use super::seal::{self, Reader};
+use super::seal::{self, Reader, Trust};
+use super::signing::SigningKey;
 use super::{recorder, relink, store, undo};
 
 /// The folder of a recorder has these.
@@ -142,8 +143,9 @@ fn is_whole(objects: &[Value]) {
 
 /// What is recorded, as far as the identity in the folder decrypts it.
 fn records(folder: &Path) -> Vec<Record> {
-    let mut reader = Reader::with(Some(&folder.join(IDENTITY))).unwrap();
-    let records = store::read(&folder.join(RECORDS), &mut reader, |_| true).unwrap();
+    let mut reader = Reader::with(Some(&folder.join(IDENTITY)), Trust::default()).unwrap();
+    let mut records = Vec::new();
+    store::each(&folder.join(RECORDS), &mut reader, |record| records.push(record)).unwrap();
     assert_eq!(reader.end().unwrap(), None);
     records
 }
@@ -168,10 +170,12 @@ async fn a_cascade_is_undone_also_by_a_second_run() {
     let folder = tempfile::tempdir().unwrap();
     let policy = RecordingPolicy::read("resources: [configmaps]\nsecrets: [default/listed]\n").unwrap();
     let (identity, public) = seal::tests::key();
-    std::fs::write(folder.path().join(IDENTITY), identity).unwrap();
+    let key = SigningKey::open(&folder.path().join("key")).unwrap();
+    // The identity file names the recorder as well.
+    std::fs::write(folder.path().join(IDENTITY), format!("{identity}# {}\n", key.public())).unwrap();
     let store =
         store::RecordStore::open(&folder.path().join(RECORDS), policy.bounds(), gather::now()).unwrap();
-    let (store, writer) = (Store::Directory(store), seal::Writer::to(&[public]));
+    let (store, writer) = (Store::Directory(store), seal::Writer::to(&[public]).signed_by(key));
     let (client, mut sink) = (world.client.clone(), Sink { store, writer });
     let recorder = tokio::spawn(async move { recorder::record(client, policy, &mut sink).await });
     // The watches are at work when a first deletion has been recorded.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use gc_explain::stuck::Place;
 use gc_explain::undo::{
-    Action, Choice, Living, Presence, RESTORED_FROM, Record, Selected, Step, Undo, chosen, plan, with_owners,
+    Action, Choice, Chosen, Index, Living, Presence, RESTORED_FROM, Record, Selected, Step, Undo, chosen,
+    plan, with_owners,
 };
 use gc_explain::{Catalog, Known, Resource};
 use gc_inspect::gather::{Gatherer, Reading, object_path};
@@ -20,6 +21,8 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::changes::{ChangeError, send};
+use super::records::RecordsFlags;
+use super::seal::ReadingFlags;
 pub use answer::UndoAnswer;
 
 /// Objects that are created at a time.
@@ -55,11 +58,6 @@ impl Selection {
         }
     }
 
-    /// What is asked for and has no record.
-    pub fn unrecorded(&self, records: &[Record]) -> impl Iterator<Item = &Wanted> {
-        self.wanted.iter().filter(|wanted| !records.iter().any(|record| names(wanted, record)))
-    }
-
     /// Reports whether a record is selected, dependents of selected objects aside.
     #[must_use]
     pub fn includes(&self, record: &Record) -> bool {
@@ -73,21 +71,71 @@ impl Selection {
     }
 }
 
+/// The records that a selection is about.
+pub struct FoundRecords {
+    /// What was chosen.
+    pub chosen: Chosen,
+    /// The chosen records.
+    pub records: Vec<Record>,
+    /// What was asked for and has no record.
+    pub missing: Vec<Wanted>,
+    /// A message about records that could not be read, or were not believed.
+    pub warning: Option<String>,
+}
+
+/// Reads the records that a selection is about. They are read twice: once to choose, of which nothing but names, owners and times is
+/// kept, and once more for the contents of the chosen ones.
+pub async fn read(
+    records: &RecordsFlags,
+    reading: &ReadingFlags,
+    selection: &Selection,
+) -> anyhow::Result<FoundRecords> {
+    let is_selected = |record: &Record| selection.includes(record);
+    let choice = selection.choice(&is_selected);
+    let (mut index, mut missing) = (Index::default(), selection.wanted.clone());
+    let mut reader = reading.reader()?;
+    let take = |record: Record| {
+        missing.retain(|wanted| !names(wanted, &record));
+        index.add(&record, &choice);
+    };
+    records.each(&mut reader, selection.since, take).await?;
+    let warning = reader.end()?;
+    let chosen = index.chosen(&choice);
+    let mut found: BTreeMap<String, Record> = BTreeMap::new();
+    if !chosen.records.is_empty() {
+        let take = |record: Record| {
+            if chosen.takes(&record) {
+                found.insert(record.uid().to_owned(), record);
+            }
+        };
+        records.each(&mut reading.reader()?, selection.since, take).await?;
+    }
+    // A recorder that runs may have removed the oldest meanwhile.
+    let lost = chosen.records.len() - found.len();
+    anyhow::ensure!(lost == 0, "{lost} records were removed while they were read: try again");
+    Ok(FoundRecords { chosen, records: found.into_values().collect(), missing, warning })
+}
+
 /// Reports whether a record is of an object that is asked for, whatever its labels.
-fn names(wanted: &Wanted, record: &Record) -> bool {
+pub fn names(wanted: &Wanted, record: &Record) -> bool {
     let place = record.place();
     wanted.resource.name.to_string() == record.resource
         && wanted.name.as_ref().is_none_or(|name| *name == place.name)
         && (wanted.namespace == place.namespace || (wanted.name.is_none() && wanted.namespace.is_empty()))
 }
 
-/// The plan: reads what is in the places of the deleted objects.
+/// The plan for a choice among these records: reads what is in the places of the deleted objects.
 pub async fn ask(gatherer: &Gatherer, records: &[Record], choice: &Choice<'_>) -> Undo {
-    let chosen = chosen(records, choice);
-    let living = living(gatherer, &chosen.records).await;
-    let own: BTreeSet<&str> = chosen.records.iter().map(|record| record.uid()).collect();
+    of_chosen(gatherer, records, &chosen(records, choice)).await
+}
+
+/// The plan for those of these records that are chosen.
+pub async fn of_chosen(gatherer: &Gatherer, records: &[Record], chosen: &Chosen) -> Undo {
+    let taken: Vec<&Record> = records.iter().filter(|record| chosen.takes(record)).collect();
+    let living = living(gatherer, &taken).await;
+    let own: BTreeSet<&str> = taken.iter().map(|record| record.uid()).collect();
     let mut owners: BTreeMap<String, Place> = BTreeMap::new();
-    for record in &chosen.records {
+    for record in &taken {
         for owner in record.object["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
             let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
             let uid = text("uid");
@@ -114,7 +162,8 @@ pub async fn ask(gatherer: &Gatherer, records: &[Record], choice: &Choice<'_>) -
         .map(|(presence, uid)| (uid, presence))
         .collect()
         .await;
-    let mut undo = plan(&chosen, &living, &|uid| looked.get(uid).copied().unwrap_or(Presence::Absent));
+    let mut undo =
+        plan(records, chosen, &living, &|uid| looked.get(uid).copied().unwrap_or(Presence::Absent));
     let there = looked.into_iter().filter(|(_, presence)| *presence == Presence::Lives);
     undo.known.extend(there.map(|(uid, _)| (uid.clone(), uid)));
     undo

@@ -1,4 +1,7 @@
 //! Which recorded deletions a question is about: what one act has deleted, and of each name the last object alone.
+//!
+//! A store of records may be larger than memory. An [`Index`] keeps of each record what the choice needs, and not its contents; the
+//! records that are chosen are read a second time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,15 +29,54 @@ pub enum Choice<'a> {
     Since(Timestamp, Selected<'a>),
 }
 
+impl Choice<'_> {
+    fn is_about(&self, record: &Record) -> bool {
+        match self {
+            Self::Last(is_selected) | Self::Since(_, is_selected) => is_selected(record),
+            Self::Cascade(uid) => record.uid() == uid,
+        }
+    }
+}
+
+/// An earlier object of a name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Earlier {
+    /// When its deletion was seen.
+    pub at: Timestamp,
+    /// Its UID.
+    pub uid: String,
+}
+
 /// The records that a choice is about.
-#[derive(Clone, Debug, Default)]
-pub struct Chosen<'a> {
-    /// One for each object, by UID.
-    pub records: Vec<&'a Record>,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chosen {
+    /// By UID, when the deletion was seen: of several records of one object, the last.
+    pub records: BTreeMap<String, Timestamp>,
     /// UIDs of what was named, rather than found below it.
-    pub named: BTreeSet<&'a str>,
+    pub named: BTreeSet<String>,
     /// Earlier objects of the same name, by the UID of the one that is chosen.
-    pub earlier: BTreeMap<&'a str, Vec<&'a Record>>,
+    pub earlier: BTreeMap<String, Vec<Earlier>>,
+}
+
+impl Chosen {
+    /// Whether this very record is chosen.
+    #[must_use]
+    pub fn takes(&self, record: &Record) -> bool {
+        self.records.get(record.uid()) == Some(&record.at)
+    }
+}
+
+/// The part of a record that a choice needs.
+#[derive(Clone, Debug)]
+struct Summary {
+    at: Timestamp,
+    begun: Timestamp,
+    uid: Box<str>,
+    resource: Box<str>,
+    namespace: Box<str>,
+    name: Box<str>,
+    owners: Box<[Box<str>]>,
+    is_selected: bool,
 }
 
 /// When the deletion of an object began: with the request, if the object was there for a time after it.
@@ -45,101 +87,119 @@ fn begun(record: &Record) -> Timestamp {
     requested.map_or(record.at, |requested| requested.min(record.at))
 }
 
-/// Chooses the last record of each object by UID, and of objects of one name the last one.
+/// Everything that a choice needs of many records.
+#[derive(Clone, Debug, Default)]
+pub struct Index(BTreeMap<Box<str>, Summary>);
+
+impl Index {
+    /// Adds a record; of several of one object, the last counts.
+    pub fn add(&mut self, record: &Record, choice: &Choice<'_>) {
+        let uid = record.uid();
+        let is_wanted = !uid.is_empty() && !matches!(choice, Choice::Since(since, _) if record.at < *since);
+        if !is_wanted || self.0.get(uid).is_some_and(|known| known.at > record.at) {
+            return;
+        }
+        let owners = record.owners().filter_map(|owner| owner["uid"].as_str()).map(Into::into);
+        let summary = Summary {
+            at: record.at,
+            begun: begun(record),
+            uid: uid.into(),
+            resource: record.resource.as_str().into(),
+            namespace: record.text("/metadata/namespace").into(),
+            name: record.text("/metadata/name").into(),
+            owners: owners.collect(),
+            is_selected: choice.is_about(record),
+        };
+        self.0.insert(uid.into(), summary);
+    }
+
+    /// Chooses what is selected with what went because of it, and of objects of one name the last one.
+    #[must_use]
+    pub fn chosen(&self, choice: &Choice<'_>) -> Chosen {
+        let roots: Vec<&Summary> = self.0.values().filter(|summary| summary.is_selected).collect();
+        let mut chosen = Chosen::default();
+        let roots = newest_of_each_name(roots, &mut chosen.earlier);
+        if !matches!(choice, Choice::Since(..)) {
+            chosen.named = roots.iter().map(|root| root.uid.to_string()).collect();
+        }
+        let taken = self.with_what_went_along(&roots);
+        let newest = newest_of_each_name(taken.into_values().collect(), &mut chosen.earlier);
+        chosen.records = newest.iter().map(|summary| (summary.uid.to_string(), summary.at)).collect();
+        chosen
+    }
+
+    /// Adds what was deleted because of these: the contents of namespaces, and dependents.
+    fn with_what_went_along<'a>(&'a self, roots: &[&'a Summary]) -> BTreeMap<&'a str, &'a Summary> {
+        let (mut dependents, mut contents): (BTreeMap<&str, Vec<&Summary>>, BTreeMap<&str, Vec<&Summary>>) =
+            Default::default();
+        for summary in self.0.values() {
+            for owner in &summary.owners {
+                dependents.entry(owner).or_default().push(summary);
+            }
+            contents.entry(&summary.namespace).or_default().push(summary);
+        }
+        let mut taken: BTreeMap<&str, &Summary> = roots.iter().map(|root| (&*root.uid, *root)).collect();
+        let mut open = roots.to_vec();
+        for namespace in roots.iter().filter(|root| &*root.resource == "namespaces") {
+            let from = namespace.begun.after(-CLOCK_SLACK_MILLISECONDS);
+            let to = namespace.at.after(WATCH_SLACK_MILLISECONDS);
+            let inside = contents.get(&*namespace.name).into_iter().flatten();
+            for summary in inside.filter(|summary| summary.begun >= from && summary.begun <= to) {
+                if taken.insert(&summary.uid, summary).is_none() {
+                    open.push(summary);
+                }
+            }
+        }
+        while let Some(summary) = open.pop() {
+            let from = summary.begun.after(-WATCH_SLACK_MILLISECONDS);
+            for dependent in dependents.get(&*summary.uid).into_iter().flatten() {
+                if dependent.at >= from && taken.insert(&dependent.uid, dependent).is_none() {
+                    open.push(dependent);
+                }
+            }
+        }
+        taken
+    }
+}
+
+/// Chooses among records that are in memory.
 #[must_use]
-pub fn chosen<'a>(records: &'a [Record], choice: &Choice<'_>) -> Chosen<'a> {
-    let mut last: BTreeMap<&str, &Record> = BTreeMap::new();
-    for record in records.iter().filter(|record| !record.uid().is_empty()) {
-        let known = last.entry(record.uid()).or_insert(record);
-        if record.at >= known.at {
-            *known = record;
-        }
+pub fn chosen(records: &[Record], choice: &Choice<'_>) -> Chosen {
+    let mut index = Index::default();
+    for record in records {
+        index.add(record, choice);
     }
-    let roots: Vec<&Record> = match choice {
-        Choice::Since(since, is_selected) => {
-            last.retain(|_, record| record.at >= *since);
-            last.values().copied().filter(|record| is_selected(record)).collect()
-        }
-        Choice::Cascade(uid) => last.get(uid.as_str()).copied().into_iter().collect(),
-        Choice::Last(is_selected) => last.values().copied().filter(|record| is_selected(record)).collect(),
-    };
-    let mut chosen = Chosen::default();
-    let roots = newest_of_each_name(roots, &mut chosen.earlier);
-    if !matches!(choice, Choice::Since(..)) {
-        chosen.named = roots.iter().map(|root| root.uid()).collect();
-    }
-    let taken = with_what_went_along(&roots, &last);
-    chosen.records = newest_of_each_name(taken.into_values().collect(), &mut chosen.earlier);
-    chosen.records.sort_by_key(|record| record.uid());
-    chosen
+    index.chosen(choice)
 }
 
 /// Of several objects of one name, there can be one: the last.
 fn newest_of_each_name<'a>(
-    records: Vec<&'a Record>,
-    earlier: &mut BTreeMap<&'a str, Vec<&'a Record>>,
-) -> Vec<&'a Record> {
-    let mut of_name: BTreeMap<(&str, &str, &str), Vec<&Record>> = BTreeMap::new();
-    for record in records {
-        let name =
-            (record.resource.as_str(), record.text("/metadata/namespace"), record.text("/metadata/name"));
-        of_name.entry(name).or_default().push(record);
+    summaries: Vec<&'a Summary>,
+    earlier: &mut BTreeMap<String, Vec<Earlier>>,
+) -> Vec<&'a Summary> {
+    let mut of_name: BTreeMap<(&str, &str, &str), Vec<&Summary>> = BTreeMap::new();
+    for summary in summaries {
+        of_name.entry((&summary.resource, &summary.namespace, &summary.name)).or_default().push(summary);
     }
     let mut newest = Vec::new();
-    for mut records in of_name.into_values() {
-        records.sort_by_key(|record| (record.at, record.uid()));
-        if let Some(last) = records.pop() {
-            newest.push(last);
-            if !records.is_empty() {
-                earlier.entry(last.uid()).or_default().extend(records);
-            }
+    for mut summaries in of_name.into_values() {
+        summaries.sort_by_key(|summary| (summary.at, &summary.uid));
+        let Some(last) = summaries.pop() else { continue };
+        newest.push(last);
+        if !summaries.is_empty() {
+            let one = |summary: &Summary| Earlier { at: summary.at, uid: summary.uid.to_string() };
+            earlier.entry(last.uid.to_string()).or_default().extend(summaries.into_iter().map(one));
         }
     }
     newest
 }
 
-/// Adds what was deleted because of these: the contents of namespaces, and dependents.
-fn with_what_went_along<'a>(
-    roots: &[&'a Record],
-    last: &BTreeMap<&'a str, &'a Record>,
-) -> BTreeMap<&'a str, &'a Record> {
-    let (mut dependents, mut contents): (BTreeMap<&str, Vec<&Record>>, BTreeMap<&str, Vec<&Record>>) =
-        Default::default();
-    for record in last.values() {
-        for owner in record.owners() {
-            dependents.entry(owner["uid"].as_str().unwrap_or_default()).or_default().push(record);
-        }
-        contents.entry(record.text("/metadata/namespace")).or_default().push(record);
-    }
-    let mut taken: BTreeMap<&str, &Record> = roots.iter().map(|root| (root.uid(), *root)).collect();
-    let mut open = roots.to_vec();
-    for namespace in roots.iter().filter(|root| root.resource == "namespaces") {
-        let (from, to) = (begun(namespace).after(-CLOCK_SLACK_MILLISECONDS), namespace.at);
-        let inside = contents.get(namespace.text("/metadata/name")).into_iter().flatten();
-        for record in inside
-            .filter(|record| begun(record) >= from && begun(record) <= to.after(WATCH_SLACK_MILLISECONDS))
-        {
-            if taken.insert(record.uid(), record).is_none() {
-                open.push(record);
-            }
-        }
-    }
-    while let Some(record) = open.pop() {
-        let from = begun(record).after(-WATCH_SLACK_MILLISECONDS);
-        for dependent in dependents.get(record.uid()).into_iter().flatten() {
-            if dependent.at >= from && taken.insert(dependent.uid(), dependent).is_none() {
-                open.push(dependent);
-            }
-        }
-    }
-    taken
-}
-
-/// Whether an object gives somebody rights.
+/// Whether an object gives somebody rights, or has the server ask somebody about every request.
 pub(super) fn grants_rights(record: &Record) -> bool {
     let group = record.text("/apiVersion").split_once('/').map_or("", |(group, _)| group);
     match (group, record.text("/kind")) {
-        ("rbac.authorization.k8s.io", _) => true,
+        ("rbac.authorization.k8s.io" | "admissionregistration.k8s.io" | "apiregistration.k8s.io", _)
+        | ("certificates.k8s.io", "CertificateSigningRequest" | "ClusterTrustBundle") => true,
         ("", "Secret") => {
             record.object.get("type").and_then(Value::as_str) == Some("kubernetes.io/service-account-token")
         }

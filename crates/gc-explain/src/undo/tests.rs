@@ -40,8 +40,9 @@ fn record(at: i64, title: &str, owners: &[&str], more: Value) -> Record {
     Record { at: Timestamp(at), resource: resource.to_owned(), object }
 }
 
-fn all(records: &[Record]) -> Chosen<'_> {
-    Chosen { records: records.iter().collect(), ..Chosen::default() }
+fn all(records: &[Record]) -> Chosen {
+    let records = records.iter().map(|record| (record.uid().to_owned(), record.at)).collect();
+    Chosen { records, ..Chosen::default() }
 }
 
 fn absent(_: &str) -> Presence {
@@ -67,9 +68,8 @@ fn choices_take_what_depended() {
         record(5, "ConfigMap root", &[], json!({"/metadata/uid": "uid-later"})),
         record(6, "Namespace n", &[], json!({"/metadata/namespace": ""})),
     ];
-    let names = |choice: Choice<'_>| -> Vec<String> {
-        chosen(&records, &choice).records.iter().map(|record| record.uid().to_owned()).collect()
-    };
+    let names =
+        |choice: Choice<'_>| -> Vec<String> { chosen(&records, &choice).records.into_keys().collect() };
     let is = |resource: &'static str, name: &'static str| {
         move |record: &Record| record.resource == resource && record.place().name == name
     };
@@ -96,7 +96,10 @@ fn choices_take_what_depended() {
         "of two objects of one name, the last"
     );
     let all = chosen(&records, &Choice::Last(&is("namespaces", "n")));
-    assert_eq!(all.earlier["uid-later"].iter().map(|record| record.uid()).collect::<Vec<_>>(), ["uid-root"]);
+    assert_eq!(
+        all.earlier["uid-later"].iter().map(|record| record.uid.as_str()).collect::<Vec<_>>(),
+        ["uid-root"]
+    );
 }
 
 /// A controller has put another pod in the place of one that has finished, or will; a Job counts it.
@@ -112,7 +115,7 @@ fn finished_pods_are_recreated_where_their_controller_replaces_them() {
         record(1, "Pod alone", &[], failed()),
     ];
     let lives = |uid: &str| if uid == "uid-living" { Presence::Lives } else { Presence::Absent };
-    let undo = plan(&all(&records), &BTreeMap::new(), &lives);
+    let undo = plan(&records, &all(&records), &BTreeMap::new(), &lives);
     assert_eq!(
         shown(&undo),
         [
@@ -151,7 +154,7 @@ fn owners_come_first_and_controllers_do_their_part() {
             Living { uid: "new-before".into(), restored_from: "uid-before".into(), is_terminating: false },
         ),
     ]);
-    let undo = plan(&all(&records), &living, &absent);
+    let undo = plan(&records, &all(&records), &living, &absent);
     assert_eq!(
         shown(&undo),
         [
@@ -188,7 +191,8 @@ fn objects_are_sent_without_what_the_server_sets() {
         "labels": {"a": "b"}, "annotations": {"c": "d"}, "finalizers": ["acme.io/x", "foregroundDeletion"]},
         "spec": {"size": 1}, "status": {"phase": "Ready"}});
     let record = Record { at: Timestamp(0), resource: "widgets.example.com".into(), object: full };
-    let undo = plan(&all(&[record]), &BTreeMap::new(), &absent);
+    let records = [record];
+    let undo = plan(&records, &all(&records), &BTreeMap::new(), &absent);
     let step = &undo.steps[0];
     assert_eq!(
         step.object,
@@ -210,7 +214,8 @@ fn objects_are_sent_without_what_the_server_sets() {
         let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "o", "uid": "u"},
             "spec": spec, "status": {"phase": "Running"}});
         let record = Record { at: Timestamp(0), resource: String::new(), object };
-        let undo = plan(&all(&[record]), &BTreeMap::new(), &absent);
+        let records = [record];
+        let undo = plan(&records, &all(&records), &BTreeMap::new(), &absent);
         assert_eq!((&undo.steps[0].object["spec"], &undo.steps[0].status), (&expected, &None), "{kind}");
     }
 }
@@ -235,7 +240,8 @@ fn what_cannot_come_back_is_said() {
         let mut object = object;
         object["metadata"] = json!({"name": "o", "uid": "u"});
         let record = Record { at: Timestamp(0), resource: String::new(), object };
-        let undo = plan(&all(&[record]), &BTreeMap::new(), &absent);
+        let records = [record];
+        let undo = plan(&records, &all(&records), &BTreeMap::new(), &absent);
         assert_eq!(undo.steps[0].action, Action::Impossible(why));
     }
 }
@@ -248,7 +254,7 @@ fn rings_are_planned_as_well() {
         record(1, "ConfigMap b", &["ConfigMap/a"], json!({})),
     ];
     assert_eq!(
-        shown(&plan(&all(&records), &BTreeMap::new(), &absent)),
+        shown(&plan(&records, &all(&records), &BTreeMap::new(), &absent)),
         ["Create ConfigMap/a", "Create ConfigMap/b"]
     );
 }
@@ -267,9 +273,8 @@ fn only_what_went_along_comes_back() {
         record(10 * DAY + 9_000, "Namespace n", &[], deleted()),
         record(11 * DAY, "ConfigMap of-the-next", &[], json!({})),
     ];
-    let names = |choice: Choice<'_>| -> Vec<String> {
-        chosen(&records, &choice).records.iter().map(|record| record.uid().to_owned()).collect()
-    };
+    let names =
+        |choice: Choice<'_>| -> Vec<String> { chosen(&records, &choice).records.into_keys().collect() };
     let namespace = |record: &Record| record.resource == "namespaces";
     assert_eq!(names(Choice::Last(&namespace)), ["uid-along", "uid-n", "uid-owner"]);
     assert_eq!(names(Choice::Cascade("uid-owner".into())), ["uid-along", "uid-owner"]);
@@ -280,7 +285,8 @@ fn rights_come_back_only_when_they_are_named() {
     let mut binding = record(1, "RoleBinding admin", &[], json!({}));
     binding.object["apiVersion"] = "rbac.authorization.k8s.io/v1".into();
     let records = [binding, record(2, "Namespace n", &[], json!({"/metadata/namespace": ""}))];
-    let planned = |choice: &Choice<'_>| shown(&plan(&chosen(&records, choice), &BTreeMap::new(), &absent));
+    let planned =
+        |choice: &Choice<'_>| shown(&plan(&records, &chosen(&records, choice), &BTreeMap::new(), &absent));
     for choice in
         [Choice::Last(&|record| record.resource == "namespaces"), Choice::Since(Timestamp(0), &|_| true)]
     {
@@ -307,7 +313,7 @@ fn nothing_is_created_below_an_owner_that_goes() {
         _ => Presence::Unknown,
     };
     let again = Living { uid: "new".into(), restored_from: "uid-again".into(), is_terminating: true };
-    let undo = plan(&all(&records), &BTreeMap::from([("uid-again".to_owned(), again)]), &presence);
+    let undo = plan(&records, &all(&records), &BTreeMap::from([("uid-again".to_owned(), again)]), &presence);
     let gone = "its owner is being deleted, and would take it along";
     let mut lines = shown(&undo);
     lines.sort();
@@ -331,7 +337,7 @@ fn nothing_is_created_below_an_owner_that_goes() {
 fn what_an_earlier_run_has_created_refers_to_nothing_that_is_gone() {
     let records = [record(1, "ConfigMap child", &["ConfigMap/gone"], json!({"/status/phase": "x"}))];
     let found = Living { uid: "new".into(), restored_from: "uid-child".into(), is_terminating: false };
-    let undo = plan(&all(&records), &BTreeMap::from([("uid-child".to_owned(), found)]), &absent);
+    let undo = plan(&records, &all(&records), &BTreeMap::from([("uid-child".to_owned(), found)]), &absent);
     assert_eq!(shown(&undo), ["Complete ConfigMap/child"]);
     assert!(with_owners(&undo.steps[0].object, &undo.known, &|_| false).is_some());
 }
@@ -353,7 +359,8 @@ fn pods_that_ran_until_their_deletion_come_back() {
         ("2027-01-01T00:00:02Z", "Create Pod/bare"),
         ("2026-12-31T23:50:00Z", "Impossible Pod/bare: a finished pod would run again"),
     ] {
-        assert_eq!(shown(&plan(&all(&[pod(finished)]), &BTreeMap::new(), &absent)), [expected]);
+        let records = [pod(finished)];
+        assert_eq!(shown(&plan(&records, &all(&records), &BTreeMap::new(), &absent)), [expected]);
     }
 }
 
@@ -378,17 +385,23 @@ fn controllers_make_what_is_theirs() {
         record(1, "Deployment d", &[], revision("2")),
         record(1, "ReplicaSet d-1", &["Deployment/d*"], revision("1")),
         record(1, "ReplicaSet d-2", &["Deployment/d*"], revision("2")),
+        record(1, "StatefulSet s", &[], json!({})),
+        record(1, "ControllerRevision s-1", &["StatefulSet/s*"], json!({"/revision": 1})),
+        record(1, "ControllerRevision s-2", &["StatefulSet/s*"], json!({"/revision": 2})),
     ];
-    let mut lines = shown(&plan(&all(&records), &BTreeMap::new(), &absent));
+    let mut lines = shown(&plan(&records, &all(&records), &BTreeMap::new(), &absent));
     lines.sort();
     assert_eq!(
         lines,
         [
+            "Create ControllerRevision/s-1",
             "Create Deployment/d",
             "Create Endpoints/by-hand",
             "Create ReplicaSet/d-1",
             "Create Service/web",
+            "Create StatefulSet/s",
             "Recreated ConfigMap/kube-root-ca.crt by Namespace/n",
+            "Recreated ControllerRevision/s-2 by StatefulSet/s",
             "Recreated Endpoints/web by Service/web",
             "Recreated ReplicaSet/d-2 by Deployment/d",
             "Recreated ServiceAccount/default by Namespace/n",

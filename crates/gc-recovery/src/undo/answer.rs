@@ -64,18 +64,27 @@ impl Answer for UndoAnswer<'_> {
     }
 }
 
+/// The groups whose objects grant rights, or have the server ask or trust somebody.
+const GRANTING: [&str; 4] = [
+    "rbac.authorization.k8s.io/",
+    "admissionregistration.k8s.io/",
+    "apiregistration.k8s.io/",
+    "certificates.k8s.io/",
+];
+/// Their fields that say what to whom.
+const CONTENTS: [&str; 6] = ["subjects", "roleRef", "rules", "aggregationRule", "webhooks", "spec"];
+
 /// Shows what an object gives to whom, if it does: records come from a disk or a bucket that others may write to.
 fn rights(object: &Value, place: &Place, out: &mut Vec<u8>) -> anyhow::Result<()> {
-    let granted: Vec<(&str, &Value)> = ["subjects", "roleRef", "rules", "aggregationRule"]
-        .into_iter()
-        .map(|field| (field, &object[field]))
-        .filter(|(_, value)| !value.is_null())
-        .collect();
-    if !place.api_version.starts_with("rbac.authorization.k8s.io/") || granted.is_empty() {
+    if !GRANTING.iter().any(|group| place.api_version.starts_with(group)) {
         return Ok(());
     }
-    writeln!(out, "\n{} grants:", place.title())?;
-    for (field, value) in granted {
+    let contents = CONTENTS.into_iter().map(|field| (field, &object[field]));
+    let contents: Vec<(&str, &Value)> = contents.filter(|(_, value)| !value.is_null()).collect();
+    if !contents.is_empty() {
+        writeln!(out, "\n{} grants:", place.title())?;
+    }
+    for (field, value) in contents {
         writeln!(out, "  {field}: {value}")?;
     }
     Ok(())

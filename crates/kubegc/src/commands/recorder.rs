@@ -12,6 +12,7 @@ use gc_process::logging::{self, LogOptions};
 use gc_process::tasks::block_on;
 use gc_recovery::policy::RecordingPolicy;
 use gc_recovery::records::RecordsFlags;
+use gc_recovery::signing::SigningKey;
 use gc_recovery::{recorder, seal};
 
 /// Options of `kubegc recorder`.
@@ -21,7 +22,9 @@ Examples:
   kubegc recorder --records /var/lib/kubegc/records
   kubegc recorder --records DIR --policy recorder.yaml
   kubegc recorder --records s3://backups/shop --s3-region eu-central-1
-  kubegc recorder --records DIR --recipient age1…    encrypt, so that only the owner of the key can read
+  kubegc recorder --records DIR --signing-key FILE   sign, so that no one else can write records
+  kubegc recorder --records DIR --signing-key FILE --recipient age1…
+                                                     encrypt as well, so that only the owner of the key can read
 
 The policy (YAML) says what is recorded; these are the defaults:
   resources: ['*']                        # such as deployments.apps; a star matches any text
@@ -30,7 +33,7 @@ The policy (YAML) says what is recorded; these are the defaults:
   maxAge: 7d
   maxSize: 1Gi
 
-Events and Leases are never recorded, Secrets only when they are listed. The directory is readable by its owner alone. With --recipient, records are encrypted to age public keys (`age-keygen` makes a pair); `kubegc undo --identity FILE` reads them. What is deleted while the recorder does not run is not recorded.")]
+Events and Leases are never recorded, Secrets only when they are listed. The directory is readable by its owner alone. With --signing-key, `kubegc undo --recorder-key FILE.pub` believes the records of this recorder alone. With --recipient, they are encrypted to age public keys as well (`age-keygen` makes a pair); `kubegc undo --identity FILE` reads them. What is deleted while the recorder does not run is not recorded.")]
 pub(crate) struct RecorderOptions {
     /// File with the policy, YAML or JSON
     #[arg(long, value_name = "FILE")]
@@ -38,8 +41,11 @@ pub(crate) struct RecorderOptions {
     #[command(flatten)]
     records: RecordsFlags,
     /// Encrypt records to this age public key (repeatable: each of the keys reads them)
-    #[arg(long, value_name = "AGE1…", value_parser = seal::recipient, help_heading = "Records")]
+    #[arg(long, value_name = "AGE1…", value_parser = seal::recipient, requires = "signing_key", help_heading = "Records")]
     recipient: Vec<seal::Recipient>,
+    /// Sign records with the key in this file, which is made if it does not exist; its public key is in FILE.pub
+    #[arg(long, value_name = "FILE", help_heading = "Records")]
+    signing_key: Option<PathBuf>,
     #[command(flatten)]
     access: Access,
     #[command(flatten)]
@@ -61,7 +67,12 @@ pub(crate) fn run(options: &RecorderOptions) -> anyhow::Result<()> {
     block_on(async {
         let mut stop = stop_signals()?;
         let client = options.access.connect().await?;
-        let writer = seal::Writer::to(&options.recipient);
+        let mut writer = seal::Writer::to(&options.recipient);
+        if let Some(file) = &options.signing_key {
+            let key = SigningKey::open(file)?;
+            tracing::info!(key = %key.public(), "signing records; undo --recorder-key names this key");
+            writer = writer.signed_by(key);
+        }
         let mut sink = options.records.open(writer, policy.bounds(), gather::now()).await?;
         let done = tokio::select! {
             done = recorder::record(client, policy, &mut sink) => done,

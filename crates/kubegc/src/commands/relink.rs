@@ -13,6 +13,7 @@ use gc_process::screen::{self, complain};
 use gc_process::tasks::block_on;
 use gc_recovery::prepare;
 use gc_recovery::relink::{self, EvidenceFiles, RelinkAnswer};
+use gc_recovery::seal::ReadingFlags;
 
 use super::Incomplete;
 use super::scope::NamespaceFlags;
@@ -45,9 +46,8 @@ pub(crate) struct RelinkOptions {
     /// Namespaces of the backup that were restored under other names; without it, the labels of the restore say it
     #[arg(long, value_name = "OLD:NEW", value_delimiter = ',', value_parser = mapping, requires = "from")]
     namespace_mappings: Vec<(String, String)>,
-    /// File with the age identities that decrypt the records of --from, as `age-keygen` writes it
-    #[arg(long, value_name = "FILE", requires = "from")]
-    identity: Option<PathBuf>,
+    #[command(flatten)]
+    reading: ReadingFlags,
     /// Before a restore: print which controllers would adopt or recreate objects, and how to pause them
     #[arg(long, conflicts_with_all = ["map", "journal", "yes"])]
     prepare: bool,
@@ -93,7 +93,7 @@ fn is_uid(text: &str) -> bool {
 fn evidence_files(options: &RelinkOptions) -> EvidenceFiles<'_> {
     EvidenceFiles {
         backup: options.from.as_deref(),
-        identity: options.identity.as_deref(),
+        reading: Some(&options.reading),
         mappings: &options.namespace_mappings,
         journals: &options.journal,
         map: &options.map,

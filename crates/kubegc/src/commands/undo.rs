@@ -1,9 +1,6 @@
 //! `kubegc undo`: creates deleted objects again from the records of `kubegc recorder`.
 
-use std::path::PathBuf;
-
 use clap::Args;
-use gc_explain::undo::Record;
 use gc_inspect::gather::{self, Gatherer};
 use gc_inspect::output::{self, Output};
 use gc_inspect::target::Targets;
@@ -12,7 +9,7 @@ use gc_process::access::Access;
 use gc_process::screen::complain;
 use gc_process::tasks::block_on;
 use gc_recovery::records::{self, FLUSH_PERIOD, RecordsFlags};
-use gc_recovery::seal::Reader;
+use gc_recovery::seal::ReadingFlags;
 use gc_recovery::undo::{self, Selection, UndoAnswer};
 use gc_registry::selector::LabelSelector;
 use gc_types::GoDuration;
@@ -30,7 +27,8 @@ Examples:
   kubegc undo cm -l app=web -A --records DIR           the last state of each ConfigMap with these labels
   kubegc undo --since 10m --records DIR                everything that was deleted in the last ten minutes
   kubegc undo --since 10m --records s3://BUCKET/PREFIX from a bucket
-  kubegc undo --since 10m --records DIR --identity KEY from encrypted records
+  kubegc undo --since 10m --records DIR --identity FILE --recorder-key FILE
+                                                       from encrypted and signed records
   kubegc undo --cascade UID --records DIR              an object, by the UID that it had, with all that depended on it
 
 Owners are created before their dependents, which get the new UIDs. What a controller recreates is left to it. Objects that exist are never overwritten. A run that was interrupted can be repeated."
@@ -52,9 +50,8 @@ pub(crate) struct UndoOptions {
     output: Output,
     #[command(flatten)]
     records: RecordsFlags,
-    /// File with the age identities that decrypt the records, as `age-keygen` writes it
-    #[arg(long, value_name = "FILE", help_heading = "Records")]
-    identity: Option<PathBuf>,
+    #[command(flatten)]
+    reading: ReadingFlags,
     #[command(flatten)]
     access: Access,
 }
@@ -76,19 +73,16 @@ pub(crate) fn run(options: &UndoOptions) -> anyhow::Result<()> {
         let client = options.access.connect().await?;
         let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
         let selection = selection(options, &gatherer)?;
-        let mut reader = Reader::with(options.identity.as_deref())?;
-        let records = options.records.read(&mut reader, selection.since).await?;
-        gather::warn(reader.end()?.as_slice());
-        let is_selected = |record: &Record| selection.includes(record);
-        let undo = undo::ask(&gatherer, &records, &selection.choice(&is_selected)).await;
+        let found = undo::read(&options.records, &options.reading, &selection).await?;
+        gather::warn(found.warning.as_slice());
+        let undo = undo::of_chosen(&gatherer, &found.records, &found.chosen).await;
         let place = options.records.place();
         if undo.steps.is_empty() {
             anyhow::bail!("{}", nothing_found(place));
         }
-        let unrecorded: Vec<String> = selection
-            .unrecorded(&records)
-            .map(|wanted| format!("{place} has no record of {wanted}"))
-            .collect();
+        let missing = found.missing.iter();
+        let unrecorded: Vec<String> =
+            missing.map(|wanted| format!("{place} has no record of {wanted}")).collect();
         gather::warn(&unrecorded);
         output::print(&UndoAnswer { undo: &undo, is_done: options.yes }, &options.output)?;
         if !options.yes {
@@ -124,7 +118,8 @@ mod tests {
 
     use clap::{Command, FromArgMatches as _};
     use gc_embedded::embedded::{Beginning, EmbeddedCluster};
-    use gc_explain::undo::chosen;
+    use gc_explain::undo::{Record, chosen};
+    use gc_inspect::target::Wanted;
     use gc_kube::ApiClient;
     use serde_json::json;
 
@@ -154,11 +149,10 @@ mod tests {
         let selection = super::selection(&options, gatherer).map_err(|error| error.to_string())?;
         let is_selected = |record: &Record| selection.includes(record);
         let chosen = chosen(records, &selection.choice(&is_selected));
-        let names = chosen
-            .records
-            .iter()
-            .map(|record| format!("{}/{}", record.place().namespace, record.place().name));
-        Ok((names.collect(), selection.unrecorded(records).count()))
+        let taken = records.iter().filter(|record| chosen.takes(record));
+        let names = taken.map(|record| format!("{}/{}", record.place().namespace, record.place().name));
+        let is_missing = |wanted: &&Wanted| !records.iter().any(|record| undo::names(wanted, record));
+        Ok((names.collect(), selection.wanted.iter().filter(is_missing).count()))
     }
 
     /// What is undone can be said as for kubectl: by names, labels, namespaces and manifests.
