@@ -40,6 +40,23 @@ pub fn remove_finalizer(
     kubectl(namespace, &["patch", object, "--type=json", "-p", &patch.to_string()])
 }
 
+/// Shows what depends on the removal of a finalizer, and removes it after a confirmation.
+#[must_use]
+pub fn release(namespace: &str, object: &str, finalizer: &str) -> String {
+    let place = if namespace.is_empty() { String::new() } else { format!(" -n {}", quoted(namespace)) };
+    format!("kubegc release {}{place} --finalizer {}", quoted(object), quoted(finalizer))
+}
+
+/// Deletes a pod without waiting for its kubelet, if it is still the same one.
+#[must_use]
+pub fn delete_pod_now(namespace: &str, name: &str, uid: &str) -> String {
+    let options = serde_json::json!({
+        "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": uid},
+    });
+    let raw = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+    format!("echo {} | {}", quoted(&options.to_string()), kubectl("", &["delete", "--raw", &raw, "-f", "-"]))
+}
+
 /// Sets the finalizers in the specification of a namespace, if it is still the same one.
 #[must_use]
 pub fn finalize_namespace(name: &str, uid: &str, remaining: &[&str]) -> String {
@@ -69,6 +86,11 @@ mod tests {
             remove_finalizer("shop", "cm/a", "u", (1, "x/y")),
             r#"kubectl -n shop patch cm/a --type=json -p '[{"op":"test","path":"/metadata/uid","value":"u"},{"op":"test","path":"/metadata/finalizers/1","value":"x/y"},{"op":"remove","path":"/metadata/finalizers/1"}]'"#
         );
+        assert_eq!(
+            delete_pod_now("shop", "web-1", "u"),
+            r#"echo '{"apiVersion":"v1","gracePeriodSeconds":0,"kind":"DeleteOptions","preconditions":{"uid":"u"}}' | kubectl delete --raw /api/v1/namespaces/shop/pods/web-1 -f -"#
+        );
+        assert_eq!(release("shop", "cm/a", "x/y"), "kubegc release cm/a -n shop --finalizer x/y");
         assert_eq!(
             finalize_namespace("shop", "u", &[]),
             r#"echo '{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop","uid":"u"},"spec":{"finalizers":[]}}' | kubectl replace --raw /api/v1/namespaces/shop/finalize -f -"#

@@ -1,117 +1,17 @@
 //! Which controller removes a finalizer, and what is left behind if something else removes it.
 
+pub mod known;
+
 use gc_types::Timestamp;
 
 use crate::catalog::GroupResource;
 use crate::facts::Facts;
 use crate::object::Object;
 use crate::text;
+use known::{Remover, find};
 
 /// Controllers that are named for one finalizer at most.
 pub const CONTROLLERS_NAMED: usize = 3;
-
-/// A finalizer whose controller and purpose are known.
-struct KnownFinalizer {
-    /// The finalizer; one that ends in `/` is a prefix.
-    name: &'static str,
-    /// Who removes it.
-    by: &'static str,
-    /// What is left behind when it is removed by hand.
-    strands: &'static str,
-}
-
-const fn known(name: &'static str, by: &'static str, strands: &'static str) -> KnownFinalizer {
-    KnownFinalizer { name, by, strands }
-}
-
-/// The finalizers of Kubernetes itself and of what runs in many clusters.
-const KNOWN: &[KnownFinalizer] = &[
-    known("acme.cert-manager.io/finalizer", "cert-manager", "DNS records or ingresses of ACME challenges"),
-    known(
-        "batch.kubernetes.io/job-tracking",
-        "the Job controller of kube-controller-manager",
-        "nothing; the Job no longer counts this pod",
-    ),
-    known(
-        "cluster.cluster.x-k8s.io",
-        "the Cluster API controller",
-        "machines and networks of the cluster at its provider",
-    ),
-    known(
-        "customresourcecleanup.apiextensions.k8s.io",
-        "kube-apiserver",
-        "the stored objects of the definition, invisible until it is created again",
-    ),
-    known(
-        "external-attacher/",
-        "the CSI external-attacher of the driver",
-        "a volume that stays attached to its node",
-    ),
-    known(
-        "external-provisioner.volume.kubernetes.io/finalizer",
-        "the CSI external-provisioner of the driver",
-        "the storage of the volume",
-    ),
-    known(
-        "finalizer.managedresource.crossplane.io",
-        "the Crossplane provider",
-        "the external resource, still running and billed",
-    ),
-    known("finalizers.fluxcd.io", "the Flux controller of the kind", "the objects that it applied"),
-    known(
-        "foregroundDeletion",
-        "the garbage collector",
-        "dependents, which are then deleted in the background",
-    ),
-    known("karpenter.sh/termination", "Karpenter", "the machine of the node, still running and billed"),
-    known(
-        "kubernetes.io/pv-protection",
-        "the PV protection controller of kube-controller-manager",
-        "the claim that is bound to the volume",
-    ),
-    known(
-        "kubernetes.io/pvc-protection",
-        "the PVC protection controller of kube-controller-manager",
-        "the pods that use the claim",
-    ),
-    known(
-        "kubernetes.io/vac-protection",
-        "the VolumeAttributesClass protection controller of kube-controller-manager",
-        "the claims and volumes that name the class",
-    ),
-    known(
-        "kubernetes",
-        "the namespace controller of kube-controller-manager",
-        "the objects that remain in the namespace, invisible until it is created again",
-    ),
-    known(
-        "machine.cluster.x-k8s.io",
-        "the Cluster API controller",
-        "the machine at its provider, still running and billed",
-    ),
-    known(
-        "orphan",
-        "the garbage collector",
-        "no dependents: they are DELETED, although orphaning them was asked for, unless their references to it are removed first",
-    ),
-    known(
-        "resources-finalizer.argocd.argoproj.io",
-        "the Argo CD application controller",
-        "the objects that the application deployed",
-    ),
-    known(
-        "service.kubernetes.io/load-balancer-cleanup",
-        "the service controller of the cloud provider",
-        "the load balancer at the cloud provider, still running and billed",
-    ),
-    known("snapshot.storage.kubernetes.io/", "the snapshot controller", "the snapshot in the storage system"),
-];
-
-fn find(finalizer: &str) -> Option<&'static KnownFinalizer> {
-    KNOWN.iter().find(|known| {
-        if known.name.ends_with('/') { finalizer.starts_with(known.name) } else { finalizer == known.name }
-    })
-}
 
 /// What is left behind when a finalizer is removed by hand.
 #[must_use]
@@ -163,6 +63,10 @@ const WORKLOADS: [(&str, &str, &str, &str); 3] = [
 /// first.
 pub fn responsible(finalizer: &str, managers: &[String], facts: &Facts) -> Vec<Controller> {
     let marks = Marks::of(finalizer);
+    let known: &[&str] = match find(finalizer).map(|known| known.remover) {
+        Some(Remover::Workloads(names)) => names,
+        Some(Remover::ApiServer | Remover::ControllerManager) | None => &[],
+    };
     let mut found = Vec::new();
     for (kind, resource, wanted, ready) in WORKLOADS {
         for workload in facts.all(&GroupResource::new("apps", resource), "") {
@@ -170,7 +74,10 @@ pub fn responsible(finalizer: &str, managers: &[String], facts: &Facts) -> Vec<C
             if carries(workload, finalizer) {
                 continue;
             }
-            if is_called(workload, managers) || mentions(workload, &|text| marks.are_in(text)) {
+            if is_called(workload, managers)
+                || is_known(workload, known)
+                || mentions(workload, &|text| marks.are_in(text))
+            {
                 let wanted = workload.number(wanted).unwrap_or(i64::from(kind != "daemonset"));
                 let ready = workload.number(ready).unwrap_or(0);
                 found.push(Controller {
@@ -178,13 +85,17 @@ pub fn responsible(finalizer: &str, managers: &[String], facts: &Facts) -> Vec<C
                     kind,
                     namespace: workload.namespace().to_owned(),
                     name: workload.name().to_owned(),
-                    state: format!("{ready} of {wanted} ready"),
+                    state: match wanted {
+                        0 if kind != "daemonset" => "scaled to 0".to_owned(),
+                        _ => format!("{ready} of {wanted} ready"),
+                    },
                 });
             }
         }
     }
     for lease in facts.all(&GroupResource::new("coordination.k8s.io", "leases"), "") {
-        if marks.are_all_in(lease.name()) && !carries(lease, finalizer) {
+        if (marks.are_all_in(lease.name()) || is_lease_of(lease.name(), known)) && !carries(lease, finalizer)
+        {
             found.push(self::lease(lease, facts.now()));
         }
     }
@@ -262,6 +173,12 @@ impl<'a> Marks<'a> {
     }
 }
 
+/// Whether a Lease is called like the leader election of this software.
+fn is_lease_of(name: &str, software: &[&str]) -> bool {
+    const ENDS: [&str; 5] = ["", "-controller", "-leader", "-leader-election", "-lock"];
+    software.iter().any(|known| name.strip_prefix(known).is_some_and(|rest| ENDS.contains(&rest)))
+}
+
 /// Whether an object, or the pods of its template, carry a finalizer.
 fn carries(object: &Object, finalizer: &str) -> bool {
     ["/metadata/finalizers", "/spec/template/metadata/finalizers"]
@@ -269,14 +186,30 @@ fn carries(object: &Object, finalizer: &str) -> bool {
         .any(|list| object.texts(list).any(|name| name == finalizer))
 }
 
-/// Whether a workload, or the image of one of its containers, is called like one of these field managers.
-fn is_called(workload: &Object, managers: &[String]) -> bool {
+/// The name of a workload, and those of the images of its containers without registry and tag.
+fn names_of(workload: &Object) -> impl Iterator<Item = &str> {
     let images = workload.items("/spec/template/spec/containers").filter_map(|container| {
         let image = container["image"].as_str()?;
         image.rsplit('/').next()?.split([':', '@']).next()
     });
-    let names: Vec<&str> = images.chain([workload.name()]).collect();
+    images.chain([workload.name()])
+}
+
+/// Whether a workload, or the image of one of its containers, is called like one of these field managers.
+fn is_called(workload: &Object, managers: &[String]) -> bool {
+    let names: Vec<&str> = names_of(workload).collect();
     managers.iter().any(|manager| names.contains(&manager.as_str()))
+}
+
+/// Whether a workload, or the image of one of its containers, is called like this software. A release puts its own name in front;
+/// another word behind it is another part of the software, unless the catalogue has the name with a hyphen at its end.
+fn is_known(workload: &Object, software: &[&str]) -> bool {
+    names_of(workload).any(|name| {
+        software.iter().any(|known| match known.strip_suffix('-') {
+            Some(_) => name.starts_with(known),
+            None => name.strip_suffix(known).is_some_and(|rest| rest.is_empty() || rest.ends_with('-')),
+        })
+    })
 }
 
 /// Whether an object has such a text, apart from what is written about it by others.
@@ -361,12 +294,19 @@ mod tests {
     }
 
     #[test]
-    fn known_finalizers_are_found_by_name_and_prefix() {
-        assert_eq!(
-            known_controller("external-attacher/ebs-csi-aws-com"),
-            Some("the CSI external-attacher of the driver")
-        );
-        assert_eq!(known_controller("external-attacher"), None);
+    fn the_controller_of_a_known_finalizer_is_found_by_its_usual_name() {
+        let mut facts = Facts::at(Timestamp(0));
+        let workload = |name: &str, replicas: i64| json!({"metadata": {"namespace": "ops", "name": name}, "spec": {"replicas": replicas}});
+        let deployments =
+            vec![workload("eks-aws-load-balancer-controller", 0), workload("cert-manager-webhook", 1)];
+        facts.tell_list(GroupResource::new("apps", "deployments"), "", Known::Present(deployments));
+        let found = responsible("service.k8s.aws/resources", &[], &facts);
+        let found: Vec<String> = found.iter().map(Controller::message).collect();
+        assert_eq!(found, ["deployment ops/eks-aws-load-balancer-controller (scaled to 0)"]);
+    }
+
+    #[test]
+    fn an_unknown_finalizer_strands_what_its_controller_cleans_up() {
         assert_eq!(strands("a/b"), "whatever the controller of a/b would have cleaned up");
     }
 }

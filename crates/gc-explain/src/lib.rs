@@ -42,6 +42,8 @@ pub mod messages;
 pub mod nodes;
 pub mod object;
 pub mod plan;
+pub mod protect;
+pub mod release;
 pub mod relink;
 mod storage;
 pub mod stuck;

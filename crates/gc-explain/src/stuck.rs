@@ -10,7 +10,7 @@ mod codes;
 mod pods;
 mod refusals;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod volumes;
 
 use std::cell::{OnceCell, RefCell};
@@ -258,7 +258,7 @@ pub(crate) struct Diagnosis<'a> {
 }
 
 impl<'a> Diagnosis<'a> {
-    fn new(survey: &'a Survey, facts: &'a Facts) -> Self {
+    pub(crate) fn new(survey: &'a Survey, facts: &'a Facts) -> Self {
         Self { survey, facts, responsible: RefCell::default(), admission: OnceCell::new() }
     }
 

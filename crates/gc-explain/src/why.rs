@@ -8,6 +8,7 @@ use crate::catalog::{GroupResource, Resource};
 use crate::facts::{Facts, Known};
 use crate::forecast::{self, Forecast};
 use crate::object::Object;
+use crate::protect;
 use crate::storage::{self, Deleter};
 use crate::stuck::{self, Place, Row};
 use crate::survey::Survey;
@@ -265,6 +266,14 @@ fn protections(object: &Object, resource: &Resource, facts: &Facts) -> Vec<Strin
         protections.push(
             "annotation kubegc.io/keep: no collector of kubegc deletes it by age, number or state".into(),
         );
+    }
+    let mark = protect::mark(object.value());
+    if !mark.is_empty() {
+        protections.push(format!(
+            "{}: {mark}; the API server refuses its deletion where the rule {} is in place (kubegc protect shows it)",
+            protect::MARK,
+            protect::PREFIX
+        ));
     }
     for finalizer in object.texts("/metadata/finalizers") {
         protections.push(format!("finalizer {finalizer} would hold up its deletion"));

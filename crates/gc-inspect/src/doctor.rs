@@ -2,11 +2,14 @@
 //!
 //! What was found out ([`Facts`]) is judged by a pure function; finding it out is in [`super::examine`].
 
+mod protection;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use anyhow::Result;
 use gc_explain::lint::{Lint, Severity, argument};
+use gc_explain::protect::Status;
 use gc_explain::stuck::Place;
 use gc_process::admission::Unguarded;
 use gc_process::lease::control::Held;
@@ -57,6 +60,8 @@ pub struct Facts {
     pub(crate) unchecked: Vec<String>,
     /// Controllers by which users delete what they may not delete.
     pub(crate) unguarded: Vec<Unguarded>,
+    /// The rules of `kubegc protect`.
+    pub(crate) protection: Vec<Status>,
     /// What is to be seen of the objects.
     pub(crate) surveyed: Surveyed,
     /// APIServices that are not available, with why.
@@ -155,6 +160,7 @@ pub fn diagnose(facts: &Facts) -> Vec<Finding> {
     orders(facts, &mut findings);
     rivals(facts, &mut findings);
     permissions(facts, &mut findings);
+    findings.extend(protection::protection(&facts.protection));
     apis(&facts.surveyed, &mut findings);
     unavailable(&facts.unavailable, &mut findings);
     stuck(&facts.surveyed, &mut findings);

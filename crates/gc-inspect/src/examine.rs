@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gc_collectors::permissions::{self, Controller};
+use gc_explain::protect::Status;
 use gc_kube::ApiClient;
 use gc_process::access::Access;
 use gc_process::lease::LeaseName;
@@ -84,6 +85,7 @@ pub async fn examine(
         Err(error) => facts.controller_manager_unread = Some(unread(&theirs, &error)),
     }
     facts.their_collector = their_collector(client).await;
+    facts.protection = protection(client).await;
     if !facts.is_up {
         facts.unguarded = admission::unguarded(client, options.enabled).await;
         check_permissions(client, options, &lease, &mut facts).await;
@@ -150,6 +152,14 @@ async fn survey(
     }
     let gatherer = Gatherer::new(client.clone(), gather::clock(client).await).await?;
     Ok((surveyed::ask(&gatherer, &scope, patience).await?, false))
+}
+
+/// The rules of `kubegc protect`; none where they cannot be read.
+async fn protection(client: &ApiClient) -> Vec<Status> {
+    let Ok(gatherer) = Gatherer::new(client.clone(), gather::clock(client).await).await else {
+        return Vec::new();
+    };
+    crate::protect::rules(&gatherer, gatherer.now).await.unwrap_or_default()
 }
 
 /// A JSON answer, if it is one and a success.

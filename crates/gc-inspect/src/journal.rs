@@ -291,13 +291,18 @@ pub(crate) fn why_gone_text(answer: &Value, out: &mut impl Write) -> Result<()> 
     Ok(())
 }
 
-/// Who asked for it, as far as that is known.
+/// Names those who asked for the deletion, and those who removed finalizers.
 fn asked_for(answer: &Value, out: &mut impl Write) -> Result<()> {
     let lines = list(answer, "requestedBy");
     if !lines.is_empty() {
         writeln!(out, "\nDeletion asked for by:")?;
     }
-    lines.iter().try_for_each(|line| Ok(writeln!(out, "  {line}")?))
+    lines.iter().try_for_each(|line| writeln!(out, "  {line}"))?;
+    let released = list(answer, "released");
+    if !released.is_empty() {
+        writeln!(out, "\nFinalizers removed by hand:")?;
+    }
+    released.iter().try_for_each(|line| Ok(writeln!(out, "  {line}")?))
 }
 
 #[cfg(test)]

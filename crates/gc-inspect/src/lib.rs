@@ -21,6 +21,8 @@ pub mod listable;
 pub mod output;
 pub mod plan;
 mod probe;
+pub mod protect;
+pub mod release;
 mod removed_type;
 mod requester;
 pub mod resident;

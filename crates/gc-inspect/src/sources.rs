@@ -284,11 +284,15 @@ impl Source {
     /// Why the server refused requests of collectors, by the UID of the object; the newest last. A journal that cannot be read says
     /// nothing.
     pub async fn refusals(&self) -> Vec<(Uid, String)> {
-        let query = Query { outcome: Some("refused".to_owned()), ..Query::default() };
-        let selection = Selection { query, tail: REFUSALS_READ, ..Selection::default() };
-        let found = self.search(&selection).await.unwrap_or_default();
-        let said = |entry: &Value| (Uid::new(text(entry, "uid")), text(entry, "failure").to_owned());
-        found.entries.iter().map(said).filter(|(_, message)| !message.is_empty()).collect()
+        let mut refused = Vec::new();
+        for outcome in [journal::REFUSED, journal::PROTECTED] {
+            let query = Query { outcome: Some(outcome.to_owned()), ..Query::default() };
+            let selection = Selection { query, tail: REFUSALS_READ, ..Selection::default() };
+            let found = self.search(&selection).await.unwrap_or_default();
+            let said = |entry: &Value| (Uid::new(text(entry, "uid")), text(entry, "failure").to_owned());
+            refused.extend(found.entries.iter().map(said).filter(|(_, message)| !message.is_empty()));
+        }
+        refused
     }
 
     /// Passes on the entries after this number, and others as they are made, until `show` fails.

@@ -183,6 +183,12 @@ pub fn pairs(words: &[String]) -> Result<Vec<(String, Option<String>)>, UsageErr
 }
 
 impl Targets {
+    /// Whether any object is named.
+    #[must_use]
+    pub fn is_given(&self) -> bool {
+        !self.objects.is_empty() || self.selector.is_some() || !self.files.is_empty()
+    }
+
     /// The labels of the objects.
     #[must_use]
     pub fn selector(&self) -> Option<&str> {

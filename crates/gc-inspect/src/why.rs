@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 
+use gc_explain::stuck::Place;
 use gc_explain::text::some_of;
 use gc_explain::why::{NOTHING_SAYS, TO_BE_DELETED, Why, needs_lists, owners, reference, why as answer_why};
 use gc_explain::{GroupResource, Known, Metadata, Object, Survey};
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::audit::{self, Called};
 use super::gather::{self, Gatherer, Scope};
+use super::release::removals;
 use super::sources::{JournalFlags, Source};
 use super::unanswered::Unanswered;
 use super::{journal, requester};
@@ -304,8 +306,36 @@ async fn add_journal(sources: &WhySources<'_>, client: &ApiClient, why: &mut Why
     });
 }
 
-/// What the journal has about an object that does not exist.
+/// The answer about an object that does not exist, with the finalizers that were removed from it by hand: these are an answer of their
+/// own.
 async fn gone(
+    sources: &WhySources<'_>,
+    gatherer: &Gatherer,
+    named: &Named,
+    title: &str,
+) -> anyhow::Result<Value> {
+    let answer = collected(sources, gatherer, named, title).await;
+    let resource = &named.resource;
+    let uid = answer.as_ref().map_or("", |answer| field(&answer["deletion"], "uid"));
+    let place = Place {
+        api_version: resource.api_version(),
+        kind: resource.kind.to_string(),
+        resource: resource.name.to_string(),
+        namespace: if resource.is_namespaced() { named.namespace.clone() } else { String::new() },
+        name: named.name.clone(),
+        uid: uid.to_owned(),
+    };
+    let removed = removals(gatherer.client(), &place).await;
+    if removed.is_empty() {
+        return answer;
+    }
+    let mut answer = answer.unwrap_or_else(|_| journal::deleted_by_others(title));
+    answer["released"] = removed.into();
+    Ok(answer)
+}
+
+/// What the journal has about an object that does not exist.
+async fn collected(
     sources: &WhySources<'_>,
     gatherer: &Gatherer,
     named: &Named,
@@ -411,6 +441,7 @@ pub async fn ask(
         let client = gatherer.client();
         let asked = requester::of_uid(client, Some(&Source::of(client)), &answer.place.uid).await;
         say_who_asked(&mut answer, asked);
+        answer.journal.extend(removals(client, &answer.place).await);
     }
     Ok(Some(answer))
 }

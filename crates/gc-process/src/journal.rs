@@ -18,8 +18,8 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 pub use entry::{
-    AGREEMENT, DEFINITIONS, DELETE, DISAGREEMENT, JournalObserver, OBSERVE, OUTCOMES, VERBS, collectors,
-    entry, subject, verb, word,
+    AGREEMENT, DEFINITIONS, DELETE, DISAGREEMENT, JournalObserver, OBSERVE, OUTCOMES, PROTECTED, REFUSED,
+    RELEASE, VERBS, collectors, entry, subject, verb, word,
 };
 pub use file::JournalOptions;
 use file::RotatedFile;

@@ -22,6 +22,15 @@ const REVIEWS_AT_ONCE: usize = 4;
 /// Longest token that is reviewed.
 const LONGEST_TOKEN: usize = 16 << 10;
 
+/// Returns the name of the user of a client, as its server knows it; `None` if the server does not say.
+pub async fn own_name(client: &ApiClient) -> Option<String> {
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let answer = client.call(preflight::request(Method::POST, path, Some(&review))).await.ok()?;
+    let answered: Value = serde_json::from_slice(&answer.body).ok()?;
+    Some(answered["status"]["userInfo"]["username"].as_str()?.to_owned())
+}
+
 /// Why there is no answer.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ReviewError {

@@ -62,6 +62,10 @@ enum Command {
     Plan(commands::plan::PlanCommand),
     /// Delete objects after showing the plan, and follow the deletion to its end
     Delete(commands::delete::DeleteOptions),
+    /// Keep objects from being deleted by anybody: the API server refuses it
+    Protect(Box<commands::protect::ProtectOptions>),
+    /// Remove one finalizer by hand, after showing whether its controller lives and what is left behind
+    Release(commands::release::ReleaseOptions),
     /// Watch what is stuck, deleted and due on a terminal
     Top(commands::top::TopOptions),
     /// Print a link to the page of a server that `kubegc up` runs
@@ -161,6 +165,8 @@ pub fn main() -> ExitCode {
         Command::Garbage(options) => commands::garbage::run(&options),
         Command::Plan(command) => commands::plan::run(&command),
         Command::Delete(options) => commands::delete::run(&options),
+        Command::Protect(options) => commands::protect::run(&options),
+        Command::Release(options) => commands::release::run(&options),
         Command::Top(options) => commands::top::run(&options),
         Command::Ui(options) => commands::ui::run(&options),
         Command::Demo(options) => commands::demo::run(&options),
@@ -201,4 +207,5 @@ fn is_reported(error: &anyhow::Error) -> bool {
         || error.is::<commands::stuck::StuckObjectsFound>()
         || error.is::<commands::policy::InvalidPolicy>()
         || error.is::<commands::Incomplete>()
+        || error.is::<commands::release::NotReleased>()
 }

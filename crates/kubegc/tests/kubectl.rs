@@ -11,6 +11,8 @@ mod driver;
 #[path = "../../gc-cri/tests/support/grpc.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri and gc-external")]
 mod grpc;
+#[path = "kubectl/protection.rs"]
+mod protection;
 mod support;
 #[path = "kubectl/workloads.rs"]
 mod workloads;

@@ -386,7 +386,7 @@ impl Line {
                         change.message.clone(),
                     ],
                     place: Some(change.place.clone()),
-                    is_bad: matches!(&*change.outcome, "failed" | "refused"),
+                    is_bad: matches!(&*change.outcome, "failed" | "refused" | "protected"),
                     evidence: change.lines(),
                 }
             }

@@ -7,7 +7,7 @@ use super::{Cause, Code, Diagnosis, Force, Hold, Removal};
 use crate::admission::Operation;
 use crate::backend::{Backend, backend};
 use crate::catalog::GroupResource;
-use crate::commands::{finalize_namespace, kubectl};
+use crate::commands::{finalize_namespace, kubectl, release};
 use crate::messages::{condition, content_failure};
 use crate::object::{Object, parse_time};
 use crate::text;
@@ -65,7 +65,10 @@ impl Diagnosis<'_> {
                     |by| format!("{by} removes it")
                 )
             ),
-            help: vec![kubectl("", &["get", &format!("ns/{}", namespace.name()), "-o", "yaml"])],
+            help: vec![
+                kubectl("", &["get", &format!("ns/{}", namespace.name()), "-o", "yaml"]),
+                release("", &format!("namespaces/{}", namespace.name()), finalizer),
+            ],
             force: Some(Force::removing(removal, crate::finalizers::strands(finalizer))),
         }
     }
@@ -256,7 +259,7 @@ impl Diagnosis<'_> {
     }
 
     /// Who holds a Lease of controllers that collect garbage and empty namespaces.
-    pub(super) fn collector(&self) -> Option<String> {
+    pub(crate) fn collector(&self) -> Option<String> {
         let leases = GroupResource::new("coordination.k8s.io", "leases");
         CONTROLLER_LEASES.iter().find_map(|name| {
             let lease = self.facts.present(&leases, "kube-system", name)?;

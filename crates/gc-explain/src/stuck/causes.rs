@@ -6,7 +6,7 @@ use gc_types::{ObjectKey, Uid};
 use super::{Cause, Code, Diagnosis, Force, Hold, Removal};
 use crate::admission::Operation;
 use crate::catalog::GroupResource;
-use crate::commands::kubectl;
+use crate::commands::{self, kubectl};
 use crate::facts::Known;
 use crate::finalizers::{self, Controller};
 use crate::object::Object;
@@ -121,6 +121,10 @@ impl Diagnosis<'_> {
                 &["get", &place.reference(), "-o", "yaml", "--show-managed-fields"],
             ));
         }
+        // It refuses where the controller lives.
+        if controllers.iter().all(|controller| !controller.works) {
+            help.push(commands::release(&metadata.namespace, &place.reference(), finalizer));
+        }
         Cause {
             code: Code::FinalizerHeld,
             subject: finalizer.to_owned(),
@@ -128,6 +132,20 @@ impl Diagnosis<'_> {
             help,
             force: Some(self.without(key, metadata, finalizer)),
         }
+    }
+
+    /// The controllers that seem responsible for a finalizer of an object.
+    pub(crate) fn controllers(
+        &self,
+        key: &ObjectKey,
+        uid: &Uid,
+        object: &Object,
+        finalizer: &str,
+    ) -> Vec<Controller> {
+        let managers: Vec<String> =
+            object.finalizer_writers(finalizer).map(|writer| writer.manager).collect();
+        let found = self.responsible(finalizer, &managers);
+        found.iter().filter(|controller| !self.is_above(key, uid, controller)).cloned().collect()
     }
 
     /// Whether what seems to be a controller is the object itself, or the workload that it belongs to.

@@ -64,6 +64,7 @@ codes! {
     OwnerUnreadable: "No owner is known to live, and one cannot be looked up.";
     PodPastGrace: "The kubelet has not stopped the pod within its grace period.";
     PodUnscheduled: "The pod was never assigned to a node, and no pod garbage collector deletes it.";
+    Protected: "A rule of kubegc protect, or the annotation kubegc.io/protect, keeps an object that the deletion waits for.";
     ProtectionNotReleased: "Nothing uses the object any more, and its protection finalizer remains.";
     ResourceUnreadable: "A resource cannot be read, so it is unknown whether dependents remain.";
     StorageNotDeleted: "The claim of a volume is gone, and nothing deletes its storage.";

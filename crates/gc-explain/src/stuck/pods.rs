@@ -2,7 +2,7 @@
 
 use super::{Cause, Code, Diagnosis, Force};
 use crate::catalog::GroupResource;
-use crate::commands::kubectl;
+use crate::commands::{self, kubectl};
 use crate::facts::Known;
 use crate::object::{Object, parse_time};
 use crate::survey::Metadata;
@@ -30,7 +30,8 @@ impl Diagnosis<'_> {
         let node = pod.text("/spec/nodeName");
         let name = format!("pod/{}", metadata.name);
         let force = |strands: &str| {
-            let command = kubectl(&metadata.namespace, &["delete", &name, "--grace-period=0", "--force"]);
+            let uid = metadata.uid.to_string();
+            let command = commands::delete_pod_now(&metadata.namespace, &metadata.name, &uid);
             Some(Force::new(command, strands.to_owned()))
         };
         if node.is_empty() {

@@ -11,7 +11,7 @@ use crate::admission::{GROUP, Operation, Refuser};
 use crate::catalog::GroupResource;
 use crate::commands::kubectl;
 use crate::messages::{policy_in, webhook_in};
-use crate::text;
+use crate::{protect, text};
 
 /// Objects that one message names.
 const NAMED: usize = 3;
@@ -75,6 +75,9 @@ impl Diagnosis<'_> {
     }
 
     fn policy(name: &str, binding: &str, message: String) -> Cause {
+        if protect::is_ours(name) {
+            return Self::protection(name, message);
+        }
         let resources = ["validatingadmissionpolicies", "validatingadmissionpolicybindings"];
         let [policy, bound] = resources.map(|resource| GroupResource::new(GROUP, resource).to_string());
         Cause {
@@ -86,6 +89,17 @@ impl Diagnosis<'_> {
                 kubectl("", &["delete", &format!("{bound}/{binding}")]),
                 NO_LONGER_CHECKED.to_owned(),
             )),
+        }
+    }
+
+    /// A protection is meant: nothing is offered to remove it by force.
+    fn protection(name: &str, message: String) -> Cause {
+        Cause {
+            code: Code::Protected,
+            subject: name.to_owned(),
+            message,
+            help: vec!["kubegc protect".to_owned()],
+            force: None,
         }
     }
 

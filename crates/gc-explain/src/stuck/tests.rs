@@ -8,7 +8,7 @@ use crate::catalog::Catalog;
 use crate::facts::{Known, Need};
 
 /// 2027-01-15T08:00:00Z
-const NOW: Timestamp = Timestamp(1_800_000_000_000);
+pub(crate) const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
 const RESOURCES: [(&str, &str, &str); 7] = [
     ("", "namespaces", "Namespace"),
@@ -38,6 +38,11 @@ fn catalog() -> Catalog {
 
 /// What is stuck where these objects exist, each given with its resource, and nothing else.
 fn stuck(objects: &[(&str, Value)]) -> Vec<Row> {
+    answered(objects, diagnose)
+}
+
+/// The answer where these objects exist, each given with its resource, and nothing else.
+pub(crate) fn answered<T>(objects: &[(&str, Value)], ask: impl Fn(&Survey, &Facts) -> T) -> T {
     let mut survey = Survey::new(catalog(), NOW);
     let mut facts = Facts::at(NOW);
     for (name, object) in objects {
@@ -51,10 +56,10 @@ fn stuck(objects: &[(&str, Value)]) -> Vec<Row> {
     }
     survey.complete();
     loop {
-        let rows = diagnose(&survey, &facts);
+        let answer = ask(&survey, &facts);
         let needs = facts.take_needs();
         if needs.is_empty() {
-            return rows;
+            return answer;
         }
         for need in needs {
             match need {
@@ -71,7 +76,7 @@ fn stuck(objects: &[(&str, Value)]) -> Vec<Row> {
     }
 }
 
-fn object(name: &str, metadata: Value) -> Value {
+pub(crate) fn object(name: &str, metadata: Value) -> Value {
     let mut object =
         json!({"metadata": {"namespace": "n", "name": name, "uid": name, "resourceVersion": "1"}});
     for (field, value) in metadata.as_object().unwrap() {
@@ -80,11 +85,11 @@ fn object(name: &str, metadata: Value) -> Value {
     object
 }
 
-fn terminating(name: &str, finalizer: &str) -> Value {
+pub(crate) fn terminating(name: &str, finalizer: &str) -> Value {
     object(name, json!({"deletionTimestamp": "2027-01-15T07:00:00Z", "finalizers": [finalizer]}))
 }
 
-fn owned(name: &str, kind: &str, owner: &str) -> Value {
+pub(crate) fn owned(name: &str, kind: &str, owner: &str) -> Value {
     let api_version = if kind == "ConfigMap" { "v1" } else { "apps/v1" };
     let reference =
         json!({"apiVersion": api_version, "kind": kind, "name": owner, "uid": owner, "controller": true});

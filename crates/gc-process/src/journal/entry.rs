@@ -16,6 +16,9 @@ use super::Journal;
 /// Who deletes the objects of a CustomResourceDefinition with it, in `kubegc up`: its API server.
 pub const DEFINITIONS: &str = "custom-resource-cleanup";
 
+/// The name of `kubegc release` in its entries: a user who removes a finalizer by hand.
+pub const RELEASE: &str = "release";
+
 /// Writes down what one collector does; the table says what the resources of its effects are called.
 pub struct JournalObserver {
     /// The journal that is written.
@@ -92,6 +95,7 @@ words! {
     KEPT = "kept",
     NOT_SERVED = "not-served",
     OBSERVED = "observed",
+    PROTECTED = "protected",
     REFUSED = "refused",
     TRIPPED = "tripped",
 }
@@ -99,7 +103,7 @@ words! {
 /// Everyone who writes entries.
 pub fn collectors() -> impl Iterator<Item = &'static str> {
     let on_nodes = [node_report::COLLECTOR, node_report::COLLECTOR_OF_CONTAINERS];
-    Controller::ALL.into_iter().map(Controller::name).chain(on_nodes).chain([DEFINITIONS])
+    Controller::ALL.into_iter().map(Controller::name).chain(on_nodes).chain([DEFINITIONS, RELEASE])
 }
 
 /// `delete`, `set-owners`, …: what an effect asks for, in one word.
@@ -135,9 +139,16 @@ pub fn word(outcome: &Outcome) -> &'static str {
         Outcome::Withheld(WithheldBy::Breaker) => BREAKER_TRIPPED,
         Outcome::Withheld(WithheldBy::Configuration) => KEPT,
         Outcome::Withheld(WithheldBy::Clock) => CLOCKS_DISAGREE,
+        Outcome::Refused { message, .. } if is_protected(message) => PROTECTED,
         Outcome::Refused { .. } => REFUSED,
         Outcome::Failed { .. } => FAILED,
     }
+}
+
+/// Whether a policy of `kubegc protect` has refused a request, by the server's message.
+fn is_protected(message: &str) -> bool {
+    message.contains("ValidatingAdmissionPolicy 'kubegc-protect'")
+        || message.contains("ValidatingAdmissionPolicy 'kubegc-protect-")
 }
 
 /// The object that a request is about, if it is about one.

@@ -1,0 +1,131 @@
+//! Whether the rules on a server are those that were written, and are enforced.
+
+use gc_types::Timestamp;
+use serde_json::Value;
+
+use super::{COUNTED, COUNTED_AT, Rule, is_ours};
+use crate::object::parse_time;
+use crate::text;
+
+/// Counts older than this are worth a notice.
+const OLD_MILLISECONDS: i64 = 86_400_000;
+
+/// A rule of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The name of its policy.
+    pub policy: String,
+    /// Why it does not do what it should, if anything.
+    pub faults: Vec<Fault>,
+}
+
+/// A reason for which a rule does not do what it should.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Whether deletions pass that should not; otherwise it is worth knowing.
+    pub is_open: bool,
+    /// For people.
+    pub message: String,
+    /// The command that mends it.
+    pub command: String,
+}
+
+/// The rules of a server, by its policies, its bindings, and the ConfigMap with the counts.
+#[must_use]
+pub fn status(policies: &[Value], bindings: &[Value], counts: Option<&Value>, now: Timestamp) -> Vec<Status> {
+    let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let mut names: Vec<String> = policies.iter().map(name).chain(bindings.iter().map(name)).collect();
+    names.retain(|name| is_ours(name));
+    names.sort();
+    names.dedup();
+    let named =
+        |objects: &[Value], wanted: &str| objects.iter().find(|object| name(object) == wanted).cloned();
+    let one = |policy: String| {
+        let (found, binding) = (named(policies, &policy), named(bindings, &policy));
+        let mut faults = faults_of(&policy, found.as_ref(), binding.as_ref());
+        if policy == Rule::Counted.name() {
+            faults.extend(age(counts, now));
+        }
+        Status { policy, faults }
+    };
+    names.into_iter().map(one).collect()
+}
+
+/// All faults of all rules.
+pub fn faults(rules: &[Status]) -> impl Iterator<Item = (&str, &Fault)> {
+    rules.iter().flat_map(|rule| rule.faults.iter().map(|fault| (rule.policy.as_str(), fault)))
+}
+
+fn open(message: &str, command: String) -> Fault {
+    Fault { is_open: true, message: message.to_owned(), command }
+}
+
+fn faults_of(name: &str, policy: Option<&Value>, binding: Option<&Value>) -> Vec<Fault> {
+    let known = [Rule::Marked, Rule::Volumes, Rule::Counted];
+    let rule = known.iter().find(|rule| rule.name() == name);
+    let command = || match rule {
+        Some(Rule::Marked) => "kubegc protect --marked --yes".to_owned(),
+        Some(Rule::Volumes) => "kubegc protect --volumes --yes".to_owned(),
+        Some(_) => "kubegc protect --definitions --namespaces --yes".to_owned(),
+        None => format!("kubectl get validatingadmissionpolicies/{name} -o yaml"),
+    };
+    let Some(policy) = policy else {
+        return vec![open(
+            "its binding names a policy that does not exist, so that nothing is refused",
+            command(),
+        )];
+    };
+    let Some(binding) = binding else {
+        return vec![open("no binding of its name exists, so that nothing is refused", command())];
+    };
+    let mut faults = Vec::new();
+    let mut actions = binding["spec"]["validationActions"].as_array().into_iter().flatten();
+    if !actions.any(|action| action == "Deny") {
+        faults.push(open("its binding does not deny, so that nothing is refused", command()));
+    }
+    if policy["spec"]["failurePolicy"] == "Ignore" {
+        faults.push(open("its failures are ignored (failurePolicy)", command()));
+    }
+    if let Some(rule) = rule {
+        let is_same = contains(&policy["spec"], &rule.policy()["spec"])
+            && contains(&binding["spec"], &rule.binding()["spec"]);
+        if !is_same && faults.is_empty() {
+            let message = "it was changed, or written by another version".to_owned();
+            faults.push(Fault { is_open: false, message, command: command() });
+        }
+    }
+    faults
+}
+
+fn age(counts: Option<&Value>, now: Timestamp) -> Option<Fault> {
+    let Some(counts) = counts else {
+        let command = "kubegc protect --definitions --namespaces --yes".to_owned();
+        return Some(open("its ConfigMap does not exist, so that nothing is refused", command));
+    };
+    let annotation = |name: &str| counts["metadata"]["annotations"][name].as_str().unwrap_or_default();
+    let flags = match annotation(COUNTED) {
+        "" => "--definitions --namespaces",
+        flags => flags,
+    };
+    let command = format!("kubegc protect {flags} --yes");
+    let message = match parse_time(annotation(COUNTED_AT)) {
+        Some(at) if now.since(at) <= OLD_MILLISECONDS => return None,
+        Some(at) => format!("it was counted {}", text::ago(at, now)),
+        None => "when it was counted is not known".to_owned(),
+    };
+    Some(Fault { is_open: false, message, command })
+}
+
+/// Whether a value has everything of another; a server adds defaults.
+fn contains(actual: &Value, expected: &Value) -> bool {
+    match (actual, expected) {
+        (Value::Object(actual), Value::Object(expected)) => expected
+            .iter()
+            .all(|(field, expected)| actual.get(field).is_some_and(|actual| contains(actual, expected))),
+        (Value::Array(actual), Value::Array(expected)) => {
+            actual.len() == expected.len()
+                && actual.iter().zip(expected).all(|(actual, expected)| contains(actual, expected))
+        }
+        _ => actual == expected,
+    }
+}

@@ -1,0 +1,223 @@
+//! `kubegc release`: removes one finalizer by hand, after it has shown whether its controller lives and what is left behind.
+
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+
+use clap::Args;
+use gc_explain::Resource;
+use gc_explain::release::Release;
+use gc_inspect::gather::{self, Gatherer};
+use gc_inspect::output::{self, Answer, Output};
+use gc_inspect::release::{ReleaseAnswer, ask};
+use gc_inspect::target::{Named, Targets};
+use gc_kube::ApiClient;
+use gc_process::access::Access;
+use gc_process::screen::{complain, stdout};
+use gc_process::tasks::block_on;
+use gc_process::{UsageError, preflight};
+use gc_types::Timestamp;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+/// The field manager of the removal, which the audit log of a server has too.
+const FIELD_MANAGER: &str = "kubegc-release";
+
+/// No finalizer was removed: the controller lives, or the answer to the question was no.
+#[derive(Debug, thiserror::Error)]
+#[error("nothing was removed")]
+pub(crate) struct NotReleased;
+
+/// Options of `kubegc release`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kubegc release widget/a -n shop                       show what depends on its finalizer, ask, and remove it
+  kubegc release widget/a --finalizer acme.dev/hold     one of several
+  kubegc release widget/a --dry-run                     show it, and whether the server would accept it
+  kubegc release widget/a --yes                         do not ask
+
+Removes one finalizer, from the version of the object that was shown. It refuses where the finalizer's controller lives, and where that cannot be seen: --force does it all the same.
+Exit codes: 0, it was removed (or would be); 1, it was not; 2, wrong flags.")]
+pub(crate) struct ReleaseOptions {
+    #[command(flatten)]
+    targets: Targets,
+    /// The finalizer; needed if the object has several
+    #[arg(long, value_name = "FINALIZER")]
+    finalizer: Option<String>,
+    /// Remove it without asking
+    #[arg(short, long)]
+    yes: bool,
+    /// Remove it even if its controller lives, or if the object is not being deleted
+    #[arg(long)]
+    force: bool,
+    /// Only show what would be removed, and try it on the server without effect
+    #[arg(long)]
+    dry_run: bool,
+    /// Append the removal to this journal, which `kubegc why --journal` and `kubegc journal` read
+    #[arg(long, value_name = "FILE")]
+    journal: Option<PathBuf>,
+    /// Output format: text, json, yaml, jsonpath=…, custom-columns=…
+    #[arg(short, long, default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// `kubegc release`
+pub(crate) fn run(options: &ReleaseOptions) -> anyhow::Result<()> {
+    let patience = options.access.patience()?;
+    block_on(async {
+        let client = options.access.connect().await?;
+        let gatherer = Gatherer::new(client.clone(), gather::clock(&client).await).await?;
+        let named = one(options.targets.resolve(&gatherer).await?.complete()?)?;
+        let place = (named.namespace.as_str(), named.name.as_str());
+        let answer = ask(&gatherer, &named.resource, place, options.finalizer.as_deref(), patience).await?;
+        gather::warn(&answer.unseen);
+        output::print(&Shown(&answer, gatherer.now), &options.output)?;
+        perform(options, &client, &named.resource, &answer).await
+    })
+}
+
+/// The one object that is meant.
+fn one(mut named: Vec<Named>) -> anyhow::Result<Named> {
+    match (named.pop(), named.is_empty()) {
+        (Some(one), true) => Ok(one),
+        _ => Err(UsageError::new("release one finalizer of one object at a time").into()),
+    }
+}
+
+/// Removes what was shown, if nothing speaks against it and it is confirmed.
+async fn perform(
+    options: &ReleaseOptions,
+    client: &ApiClient,
+    resource: &Resource,
+    answer: &ReleaseAnswer,
+) -> anyhow::Result<()> {
+    let release = &answer.release;
+    if let Some(objection) = release.objection() {
+        if !options.force {
+            anyhow::bail!("{objection}; --force removes it all the same");
+        }
+        complain!("warning: {objection}");
+    }
+    if options.dry_run {
+        remove(client, resource, answer, true).await?;
+        let title = release.place.title();
+        return say(options, &format!("{} would be removed from {title} (dry run).", release.finalizer));
+    }
+    if !options.yes && !is_agreed(release)? {
+        complain!("Nothing was removed.");
+        return Err(NotReleased.into());
+    }
+    remove(client, resource, answer, false).await?;
+    say(options, &format!("{} was removed from {}.", release.finalizer, release.place.title()))?;
+    record::record(client, release, options.journal.as_ref()).await;
+    Ok(())
+}
+
+/// Says something to people; programs read the answer alone.
+fn say(options: &ReleaseOptions, line: &str) -> anyhow::Result<()> {
+    match options.output {
+        Output::Text | Output::Wide => Ok(writeln!(stdout(), "\n{line}")?),
+        _ => Ok(()),
+    }
+}
+
+/// Asks on the terminal.
+fn is_agreed(release: &Release) -> anyhow::Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        return Err(UsageError::new("this needs confirmation: use --yes, or run it on a terminal").into());
+    }
+    let place = release.place.title();
+    let question = format!("\nRemove {} from {place}? [y/N] ", release.finalizer);
+    let mut out = stdout();
+    out.write_all(question.as_bytes())?;
+    out.flush()?;
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}
+
+/// Removes a finalizer from this version of this object.
+async fn remove(
+    client: &ApiClient,
+    resource: &Resource,
+    answer: &ReleaseAnswer,
+    is_dry_run: bool,
+) -> anyhow::Result<()> {
+    let release = &answer.release;
+    let mut path = gather::object_path(resource, &release.place.namespace, &release.place.name);
+    let (method, body, kind) = if release.is_in_specification {
+        path.push_str("/finalize");
+        (Method::PUT, without(&answer.object, &release.finalizer), "application/json")
+    } else {
+        (Method::PATCH, release.patch(), "application/json-patch+json")
+    };
+    path.push_str("?fieldManager=");
+    path.push_str(FIELD_MANAGER);
+    if is_dry_run {
+        path.push_str("&dryRun=All");
+    }
+    let mut request = preflight::request(method, &path, Some(&body));
+    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    let reply = client.call(request).await?;
+    if reply.head.status.is_success() {
+        return Ok(());
+    }
+    let why = preflight::message(&reply);
+    let title = release.place.title();
+    match reply.head.status {
+        // A failed test of a JSON Patch is an invalid request.
+        StatusCode::NOT_FOUND | StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => {
+            anyhow::bail!("{title} has changed since it was shown, and keeps its finalizer: {why}")
+        }
+        _ => anyhow::bail!("{title} keeps its finalizer: {why}"),
+    }
+}
+
+/// A namespace as it was read, without this finalizer in its specification.
+fn without(namespace: &Value, finalizer: &str) -> Value {
+    let left: Vec<&Value> = namespace["spec"]["finalizers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|name| *name != finalizer)
+        .collect();
+    let mut metadata = json!({});
+    for field in ["name", "uid", "resourceVersion"] {
+        metadata[field] = namespace["metadata"][field].clone();
+    }
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata, "spec": {"finalizers": left}})
+}
+
+/// The answer, at a time.
+struct Shown<'a>(&'a ReleaseAnswer, Timestamp);
+
+impl Answer for Shown<'_> {
+    fn value(&self) -> Value {
+        self.0.release.value()
+    }
+
+    fn text(&self, _is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        let Self(answer, now) = self;
+        let place = &answer.release.place;
+        let namespace = match &*place.namespace {
+            "" => String::new(),
+            namespace => format!(" in {namespace}"),
+        };
+        writeln!(out, "{}{namespace}", place.title())?;
+        for (heading, line) in answer.release.lines(*now) {
+            writeln!(out, "  {:<15}{line}", format!("{heading}:"))?;
+        }
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec![self.0.release.place.reference()]
+    }
+}
