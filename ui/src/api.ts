@@ -81,6 +81,10 @@ export interface MapNode {
   omitted: number;
   /** What the plan makes of all objects of the node. */
   fate: Fate | null;
+  /** By which UID the group of this object was expanded. */
+  expandedFrom: string | null;
+  /** Of `known` objects, how many are ready and how many have failed; `text` is that of a single one. */
+  health: { ready: number; failed: number; known: number; text: string } | null;
 }
 
 export interface MapEdge {
@@ -96,6 +100,7 @@ export interface OwnershipMap {
   edges: MapEdge[];
   objects: number;
   omitted: number;
+  kinds: { resource: string; kind: string; objects: number; shown: boolean }[];
 }
 
 export interface Change {
@@ -129,9 +134,19 @@ export interface Why {
   unseen: string[];
 }
 
+export interface Condition {
+  type: string;
+  status: string | null;
+  reason: string | null;
+  message: string | null;
+  since: string | null;
+}
+
 export interface ObjectAnswer {
   why: Why | null;
   metadata: { metadata: { uid: string } } | null;
+  status: { phase: string | null; conditions: Condition[] } | null;
+  dependents: { total: number; items: Place[] } | null;
   yaml: string | null;
   journal: Change[];
 }
@@ -228,10 +243,10 @@ const named = ({ resource, namespace, name }: Subject) => ({ resource, namespace
 
 export const api = {
   overview: (namespace: string, signal?: AbortSignal) => ask<Overview>(query("overview", { namespace }), { signal }),
-  map: (target: { namespace?: string; uid?: string; plan?: string; selected?: string }, signal?: AbortSignal) =>
+  map: (target: { namespace?: string; uid?: string; plan?: string; selected?: string; expand?: string; kinds?: string }, signal?: AbortSignal) =>
     ask<OwnershipMap>(query("map", target), { signal }),
   search: (q: string, signal?: AbortSignal) => ask<{ items: Place[]; total: number }>(query("search", { q }), { signal }),
-  object: (subject: Subject, signal?: AbortSignal) => ask<ObjectAnswer>(query("object", named(subject)), { signal }),
+  object: (subject: Subject, signal?: AbortSignal) => ask<ObjectAnswer>(query("object", { ...named(subject), dependents: "true" }), { signal }),
   plan: (subject: Subject, policy: Policy, signal?: AbortSignal) =>
     ask<Plan>(query("plan", { ...named(subject), policy }), { signal }),
   delete: (subject: Subject, plan: Plan, policy: Policy, typed: string) =>

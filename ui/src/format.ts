@@ -40,6 +40,19 @@ export const words = (code: string): string =>
     .map((word, place) => (/^[A-Z]{2,}$/.test(word) ? word : place === 0 ? word[0]!.toUpperCase() + word.slice(1) : word.toLowerCase()))
     .join(" ");
 
+/** Why something will be deleted, before it is: the codes of verdicts say that the time is over. */
+const DUE: Record<string, string> = {
+  TTLExpired: "TTL",
+  ExpiredByAnnotation: "Annotation",
+  DueByPolicy: "Policy",
+  ImageUnusedTooLong: "Maximum age",
+  SigningRequestExpired: "Signing request",
+  PodCertificateRequestExpired: "Certificate request",
+  LegacyTokenExpired: "Unused token",
+};
+
+export const due = (code: string): string => DUE[code] ?? words(code);
+
 export function bytes(value: number | null): string {
   if (value === null) return "unknown size";
   const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];

@@ -66,8 +66,8 @@ function App() {
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
         Skip to content
       </a>
-      <Bar route={route} overview={overview.data} onSearch={() => setDialog("search")} onPause={() => setDialog("pause")} />
-      {isUnreachable(overview.error) && <UnreachableBanner overview={overview.data} />}
+      <Bar route={route} overview={overview.data} isStale={overview.error !== null} onSearch={() => setDialog("search")} onPause={() => setDialog("pause")} />
+      {overview.error && <UnreachableBanner error={overview.error} overview={overview.data} />}
       {overview.data?.mode.state === "Paused" && <PausedBanner overview={overview.data} onResumed={overview.refresh} />}
       {overview.data?.nodeBreaker && <NodeBreakerBanner now={overview.data.now} {...overview.data.nodeBreaker} />}
       {overview.data && overview.data.stopped.length > 0 && <StoppedBanner overview={overview.data} onResumed={overview.refresh} />}
@@ -75,7 +75,7 @@ function App() {
         <h1 class="hidden">{VIEWS.find(([view]) => view === route.view)![1]}</h1>
         {route.view === "overview" && <OverviewView overview={overview} namespace={route.namespace} stuck={route.stuck} />}
         {route.view === "map" && <MapView route={route} overview={overview.data} plan={plan} />}
-        {route.view !== "map" && <FeedPanel namespace={route.namespace} />}
+        {route.view !== "map" && <FeedPanel namespace={route.namespace} alone={route.view === "feed"} />}
         {route.object && <Drawer subject={route.object} mayDelete={overview.data?.user.mayDelete ?? false} onPlan={setPlan} folded={folded} onFold={setFolded} />}
       </main>
       {dialog === "search" && <Search first={route.search} onClose={() => (setDialog(null), route.search && go({ search: "" }))} />}
@@ -91,7 +91,7 @@ const VIEWS: [Route["view"], string][] = [
   ["feed", "Feed"],
 ];
 
-function Bar(props: { route: Route; overview: Overview | null; onSearch: () => void; onPause: () => void }) {
+function Bar(props: { route: Route; overview: Overview | null; isStale: boolean; onSearch: () => void; onPause: () => void }) {
   const { route, overview } = props;
   const [theme, toggle] = useTheme();
   return (
@@ -100,7 +100,7 @@ function Bar(props: { route: Route; overview: Overview | null; onSearch: () => v
         <img src="/ui/icon.svg" width="24" height="24" alt="" />
         <span>kubegc</span>
       </a>
-      <Mode overview={overview} />
+      <Mode overview={overview} isStale={props.isStale} />
       <nav aria-label="Views">
         {VIEWS.map(([view, name]) => (
           <button type="button" key={view} class="view" aria-current={route.view === view ? "page" : undefined} onClick={() => go({ view, uid: "" })}>
@@ -123,7 +123,7 @@ function Bar(props: { route: Route; overview: Overview | null; onSearch: () => v
         <span class="wide-word">Search</span>
         <kbd class="wide-only">⌘K</kbd>
       </button>
-      {overview?.user.mayPause && overview.mode.state === "Acting" && (
+      {!props.isStale && overview?.user.mayPause && overview.mode.state === "Acting" && (
         <button type="button" class="icon-button" aria-label="Pause the collectors" title="Pause the collectors" onClick={props.onPause}>
           <Icon name="pause" />
         </button>
@@ -149,7 +149,15 @@ const MODES: Record<Overview["mode"]["state"], [string, string]> = {
   Paused: ["Paused", "Nothing is deleted until somebody resumes the collectors"],
 };
 
-function Mode({ overview }: { overview: Overview | null }) {
+function Mode({ overview, isStale }: { overview: Overview | null; isStale: boolean }) {
+  if (isStale) {
+    return (
+      <span class="mode" role="status" title={overview ? `No answer since ${clock(overview.now)}` : "No answer yet"}>
+        <span class="dot" aria-hidden="true" />
+        Not known
+      </span>
+    );
+  }
   if (!overview) {
     return (
       <span class="mode" role="status">
@@ -168,12 +176,12 @@ function Mode({ overview }: { overview: Overview | null }) {
   );
 }
 
-function UnreachableBanner({ overview }: { overview: Overview | null }) {
+function UnreachableBanner({ error, overview }: { error: Error; overview: Overview | null }) {
   return (
     <div class="banner" role="alert">
       <p>
-        <strong>The server does not answer.</strong> The page reconnects by itself
-        {overview && `; what it shows is as of ${clock(overview.now)}`}.
+        <strong>{isUnreachable(error) ? "The server does not answer." : "The cluster cannot be read."}</strong> {!isUnreachable(error) && `${error.message}. `}The page tries
+        again by itself{overview && `; what it shows is as of ${clock(overview.now)}`}.
       </p>
     </div>
   );
@@ -256,7 +264,7 @@ function Pause({ onClose, onPaused }: { onClose: () => void; onPaused: () => voi
         <h2>Pause the collectors</h2>
         <p>Every collector stops deleting until somebody resumes it. Watches and answers stay up to date.</p>
         <label>
-          Reason, for those who wonder
+          Reason (shown to everyone)
           <input type="text" value={reason} maxLength={500} onInput={(event) => setReason(event.currentTarget.value)} />
         </label>
         {error && <Failure error={error} />}
@@ -383,9 +391,9 @@ function SignedOut() {
     <main class="gate">
       <img src="/ui/icon.svg" alt="" width="40" height="40" />
       <h1>The session has ended</h1>
-      <p>Sessions last an hour, and end with the server and with the token that opened them. This prints a new link, of a server:</p>
+      <p>A session lasts an hour, and ends with the server and with the token that opened it. For the page of <code>kubegc up</code>, print a new link with:</p>
       <Command text="kubegc ui" />
-      <p>and this of collectors that <code>kubegc run</code> runs:</p>
+      <p>For the page of <code>kubegc run</code>:</p>
       <Command text={`kubegc ui --collector ${location.host}`} />
       <p>Once you have opened that link in this browser, this page continues by itself.</p>
     </main>

@@ -1,10 +1,10 @@
 // One object: why it is or is not deleted, what its deletion would lead to, what was done about it, its metadata.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { api, Refused, type LostVolume, type ObjectAnswer, type Plan, type Policy, type Subject } from "./api";
+import { api, Refused, type Condition, type LostVolume, type ObjectAnswer, type Plan, type Policy, type Subject } from "./api";
 import { ChangeLine } from "./feed";
 import { bytes, count, plural, words } from "./format";
 import { StuckItem } from "./overview";
-import { Empty, Failure, Icon, Loading } from "./parts";
+import { Empty, Failure, Icon, Loading, ObjectLink } from "./parts";
 import { go, useLive } from "./state";
 
 const TABS = ["Why", "Plan a deletion", "Journal", "Metadata"] as const;
@@ -39,6 +39,10 @@ export function Drawer({ subject, mayDelete, onPlan, folded, onFold }: DrawerPro
   }, [tab]);
   useEffect(() => () => onPlan(null), [key]);
   const absent = error instanceof Refused && error.code === 404;
+  // Only what was seen can be gone.
+  const seen = useRef("");
+  if (data && !absent) seen.current = key;
+  const wasThere = seen.current === key;
   const close = () => go({ object: null });
   const uid = data?.metadata?.metadata.uid ?? data?.why?.object.uid;
   const show = () => {
@@ -95,14 +99,64 @@ export function Drawer({ subject, mayDelete, onPlan, folded, onFold }: DrawerPro
       </div>
       <div class="drawer-body" id="tab-panel" role="tabpanel" aria-labelledby={`tab-${TABS.indexOf(tab)}`} tabIndex={0}>
         {error && !absent && <Failure error={error} retry={refresh} />}
-        {absent && tab !== "Plan a deletion" && <Empty title="It is gone">Nothing is known of it any more.</Empty>}
+        {absent && tab !== "Plan a deletion" && (wasThere ? <Empty title="It is gone">It was deleted while this was open.</Empty> : <NotFound subject={subject} />)}
         {!data && !error && <Loading lines={5} />}
         {data && !absent && tab === "Why" && <WhyTab data={data} />}
-        {tab === "Plan a deletion" && <PlanTab key={key} subject={subject} mayDelete={mayDelete} gone={absent || (data !== null && data.why === null)} onPlan={onPlan} />}
+        {tab === "Plan a deletion" && <PlanTab key={key} subject={subject} mayDelete={mayDelete} gone={absent || (data !== null && data.why === null)} wasThere={wasThere} onPlan={onPlan} />}
         {data && !absent && tab === "Journal" && <JournalTab data={data} />}
         {data && !absent && tab === "Metadata" && (data.yaml ? <pre class="yaml" tabIndex={0}>{data.yaml}</pre> : <Empty title="It is gone" />)}
       </div>
     </aside>
+  );
+}
+
+function NotFound({ subject }: { subject: Subject }) {
+  return (
+    <Empty title="There is no such object">
+      {subject.name} does not exist{subject.namespace && ` in ${subject.namespace}`}, and the journal in memory does not name it: it was deleted before that begins, or never existed.
+    </Empty>
+  );
+}
+
+/** Conditions by which an object is as it should be when they are false. */
+const ADVERSE = /Failed|Failure|Pressure|Unavailable|Degraded|Stalled|Remaining|Terminating/;
+
+function Status({ status }: { status: ObjectAnswer["status"] }) {
+  if (!status || (!status.phase && status.conditions.length === 0)) return null;
+  const isGood = ({ type, status: value }: Condition) => (value === "True") !== ADVERSE.test(type);
+  return (
+    <section>
+      <h3>Status{status.phase && `: ${status.phase}`}</h3>
+      <ul class="plain conditions">
+        {status.conditions.map((one) => (
+          <li key={one.type}>
+            <span class={`condition ${one.status === "Unknown" ? "" : isGood(one) ? "ready" : "failed"}`}>{one.type}</span> {one.status}
+            {one.reason && <span class="quiet"> · {words(one.reason)}</span>}
+            {one.message && <p class="quiet">{one.message}</p>}
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function Dependents({ dependents }: { dependents: ObjectAnswer["dependents"] }) {
+  if (!dependents) return null;
+  const { total, items } = dependents;
+  return (
+    <section>
+      <h3>{total === 0 ? "Dependents" : plural(total, "dependent")}</h3>
+      {total === 0 ? (
+        <p class="quiet">None that you can see: nothing is deleted after it.</p>
+      ) : (
+        <div class="objects">
+          {items.map((place) => (
+            <ObjectLink key={place.uid} place={place} showNamespace={false} />
+          ))}
+          {total > items.length && <span class="quiet">and {count(total - items.length)} more</span>}
+        </div>
+      )}
+    </section>
   );
 }
 
@@ -147,6 +201,8 @@ function WhyTab({ data }: { data: ObjectAnswer }) {
           </ul>
         </section>
       )}
+      <Dependents dependents={data.dependents} />
+      <Status status={data.status} />
       <Lines title="Protected by" lines={why.protections} />
       <Lines title="Deletion asked for by" lines={why.requestedBy} />
       <Lines title="Not seen" lines={why.unseen} />
@@ -189,7 +245,7 @@ const POLICIES: [Policy, string][] = [
 
 type Step = { at: "plan" } | { at: "confirm" } | { at: "sending" } | { at: "following"; deletion: string };
 
-function PlanTab(props: { subject: Subject; mayDelete: boolean; gone: boolean; onPlan: (plan: string | null) => void }) {
+function PlanTab(props: { subject: Subject; mayDelete: boolean; gone: boolean; wasThere: boolean; onPlan: (plan: string | null) => void }) {
   const { subject, mayDelete, gone, onPlan } = props;
   const [policy, setPolicy] = useState<Policy>("background");
   const [plan, setPlan] = useState<Plan | null>(null);
@@ -231,7 +287,7 @@ function PlanTab(props: { subject: Subject; mayDelete: boolean; gone: boolean; o
     }
   };
   if (step.at === "following") return <Following deletion={step.deletion} />;
-  if (gone) return <Empty title="It is gone" />;
+  if (gone) return props.wasThere ? <Empty title="It is gone" /> : <NotFound subject={subject} />;
   return (
     <>
       {!isNamespace && (
@@ -254,7 +310,7 @@ function PlanTab(props: { subject: Subject; mayDelete: boolean; gone: boolean; o
           <Warnings plan={plan} />
           <PlanItems plan={plan} />
           {!mayDelete ? (
-            <p class="note">This page only shows: <code>kubegc run</code> was started without <code>--ui-orders</code>.</p>
+            <p class="note">Read-only: <code>kubegc run</code> was started without <code>--ui-orders</code>.</p>
           ) : step.at === "plan" ? (
             <button type="button" class="button danger" onClick={() => setStep({ at: "confirm" })}>
               Delete {plural(plan.objects, "object")}…

@@ -1,7 +1,7 @@
 // The first screen: what is collected, terminating, stuck and due.
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Collected, Due, Overview, Removed, StuckRow } from "./api";
-import { bytes, collector, count, duration, hour, plural, since, words } from "./format";
+import { bytes, clock, collector, count, due, duration, hour, plural, since, words } from "./format";
 import { Card, Command, Empty, Failure, Icon, Loading, ObjectLink, Sparkline } from "./parts";
 import { isUnreachable, type Loaded } from "./state";
 
@@ -23,10 +23,11 @@ export function OverviewView({ overview, namespace, stuck }: { overview: Loaded<
     );
   }
   return (
-    <div class="overview">
+    <div class={`overview ${error ? "stale" : ""}`}>
       {error && !isUnreachable(error) && <Failure error={error} retry={refresh} />}
-      <Tiles data={data} />
-      <Stuck data={data} namespace={namespace} code={stuck} />
+      <Tiles data={data} isStale={error !== null} />
+      {!error && isUntouched(data) && <FirstSteps data={data} />}
+      <Stuck data={data} namespace={namespace} code={stuck} isStale={error !== null} />
       <DueLine data={data} />
       <div class="columns">
         <Collectors collected={data.collected} />
@@ -46,7 +47,38 @@ export function OverviewView({ overview, namespace, stuck }: { overview: Loaded<
   );
 }
 
-function Tiles({ data }: { data: Overview }) {
+/** Whether there is nothing to see yet. */
+const isUntouched = (data: Overview): boolean =>
+  data.terminating.total === 0 && data.stuck.total === 0 && data.due.total === 0 && data.collected.every((one) => one.total === 0);
+
+/** The first deletion, for whoever has not seen one. */
+function FirstSteps({ data }: { data: Overview }) {
+  return (
+    <Card title="Nothing has been deleted yet" id="first-steps" class="first-steps">
+      <p>
+        {data.mode.state === "Acting"
+          ? "Delete something that owns others: what the collectors delete after it appears in the live feed with its reason."
+          : "The collectors delete nothing now; questions and plans work all the same."}
+      </p>
+      <ol class="steps">
+        <li>
+          Create an owner with dependents
+          <Command text="kubectl create deployment first --image=nginx --replicas=3" />
+        </li>
+        <li>
+          See what its deletion would take along, on the command line or here: <kbd>/</kbd> finds it, and <em>Plan a deletion</em> draws the plan onto the map
+          <Command text="kubegc plan delete deployment first" />
+        </li>
+        <li>
+          Delete it
+          <Command text="kubectl delete deployment first" />
+        </li>
+      </ol>
+    </Card>
+  );
+}
+
+function Tiles({ data, isStale }: { data: Overview; isStale: boolean }) {
   const minutes = data.collected.reduce<number[]>(
     (sums, one) => one.minutes.map((value, place) => value + (sums[place] ?? 0)),
     [],
@@ -70,11 +102,11 @@ function Tiles({ data }: { data: Overview }) {
         <span class="tile-number">{count(data.terminating.total)}</span>
         <span class="tile-note">{oldest ? `the oldest for ${since(oldest.since, data.now)}` : "No deletion is under way"}</span>
       </div>
-      <div class={`tile ${data.stuck.total > 0 ? "bad" : "good"}`}>
+      <div class={`tile ${data.stuck.total > 0 ? "bad" : isStale ? "" : "good"}`}>
         <span class="tile-title">Stuck</span>
         <span class="tile-number">{count(data.stuck.total)}</span>
         <span class="tile-note">
-          {data.stuck.total > 0 ? `${data.stuck.total === 1 ? "root cause holds" : "root causes hold"} ${plural(data.stuck.objects, "object")}` : "Nothing is stuck"}
+          {data.stuck.total > 0 ? `${data.stuck.total === 1 ? "root cause holds" : "root causes hold"} ${plural(data.stuck.objects, "object")}` : nothingStuck(data, isStale)}
         </span>
       </div>
       <div class="tile">
@@ -86,7 +118,11 @@ function Tiles({ data }: { data: Overview }) {
   );
 }
 
-function Stuck({ data, namespace, code }: { data: Overview; namespace: string; code: string }) {
+/** Says that nothing is stuck only where that is known. */
+const nothingStuck = (data: Overview, isStale: boolean): string =>
+  isStale ? `Nothing was stuck at ${clock(data.now)}` : data.unseen.length > 0 ? "Nothing that can be seen is stuck" : "Nothing is stuck";
+
+function Stuck({ data, namespace, code, isStale }: { data: Overview; namespace: string; code: string; isStale: boolean }) {
   // The link of an alert names a code: its root causes come first and are open.
   const items = [...data.stuck.items].sort((left, right) => Number(right.code === code) - Number(left.code === code));
   const isGone = code !== "" && items[0]?.code !== code;
@@ -99,8 +135,8 @@ function Stuck({ data, namespace, code }: { data: Overview; namespace: string; c
       <Card title="Stuck" id="stuck" aside={<span class="quiet">by root cause, oldest first</span>}>
         {isGone && <p role="status">{words(code)}: nothing that is shown here is stuck for this reason now.</p>}
         {data.stuck.items.length === 0 ? (
-          <Empty title="Nothing is stuck">
-            {namespace ? `Every deletion in ${namespace} proceeds.` : "Every deletion that is under way proceeds."}
+          <Empty title={nothingStuck(data, isStale)}>
+            {isStale ? "Whether that has changed is not known." : namespace ? `All deletions in ${namespace} are making progress.` : "All deletions are making progress."}
           </Empty>
         ) : (
           <ul class="rows">
@@ -119,6 +155,9 @@ function Stuck({ data, namespace, code }: { data: Overview; namespace: string; c
   );
 }
 
+/** Whether the subject of a root cause is the name of a finalizer. */
+const isFinalizer = (row: StuckRow): boolean => row.code.includes("Finalizer") && row.subject.length > 0;
+
 export function StuckItem({ row, open: initially }: { row: StuckRow; open: boolean }) {
   const [open, setOpen] = useState(initially);
   const first = row.objects[0];
@@ -134,6 +173,7 @@ export function StuckItem({ row, open: initially }: { row: StuckRow; open: boole
         <span class="row-title">
           {first ? `${first.kind}/${first.name}` : row.subject}
           {objects > 1 && <span class="quiet"> and {plural(objects - 1, "more object")}</span>}
+          {first && isFinalizer(row) && <span class="row-subject">{row.subject}</span>}
         </span>
         <span class="row-aside">{row.ageSeconds === null ? "" : duration(row.ageSeconds)}</span>
       </button>
@@ -230,7 +270,7 @@ function DueList({ items, total }: { items: Due[]; total: number }) {
             <span class="when">{item.inSeconds === 0 ? "now" : `in ${duration(item.inSeconds)}`}</span>
             <ObjectLink place={item.object} />
             <span class="quiet grow">{item.detail}</span>
-            <span class="badge">{words(item.code)}</span>
+            <span class="badge">{due(item.code)}</span>
           </li>
         ))}
         {all && total > items.length && <li class="line quiet">and {count(total - items.length)} more, later than these</li>}

@@ -2,6 +2,7 @@
 import type { ComponentChildren, TargetedMouseEvent } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Place } from "./api";
+import { KindIcon } from "./icons";
 import { go, isUnreachable } from "./state";
 
 const PATHS = {
@@ -113,6 +114,7 @@ export function ObjectLink({ place, showNamespace = true }: { place: Place; show
   };
   const text = (
     <>
+      <KindIcon kind={place.kind} />
       <span class="kind">{place.kind}</span>{" "}
       <span class="name">{place.name}</span>{" "}
       {showNamespace && place.namespace && <span class="quiet">{place.namespace}</span>}

@@ -14,6 +14,8 @@ export interface Route {
   search: string;
   /** The code of the root causes that are shown first. */
   stuck: string;
+  /** Resources that the map draws, with commas between them; without it, all but Events. */
+  kinds: string;
 }
 
 function read(): Route {
@@ -26,6 +28,7 @@ function read(): Route {
     uid: parameters.get("uid") ?? "",
     search: parameters.get("search") ?? "",
     stuck: parameters.get("stuck") ?? "",
+    kinds: parameters.get("kinds") ?? "",
     object: object.length === 3 ? { resource: object[0]!, namespace: object[1]!, name: object[2]! } : null,
   };
 }
@@ -38,6 +41,7 @@ export function go(change: Partial<Route>): void {
   if (route.uid) parameters.set("uid", route.uid);
   if (route.search) parameters.set("search", route.search);
   if (route.stuck) parameters.set("stuck", route.stuck);
+  if (route.kinds) parameters.set("kinds", route.kinds);
   if (route.object) parameters.set("object", `${route.object.resource}/${route.object.namespace}/${route.object.name}`);
   const text = parameters.toString();
   location.hash = `#/${route.view === "overview" ? "" : route.view}${text ? `?${text}` : ""}`;
@@ -87,6 +91,7 @@ export class FeedStore {
   private sequence = 0;
   private again = 0;
   private address = feedAddress("", "");
+  private modes = new Set<() => void>();
 
   /** Shows only what fits. The server searches: what is sent without a filter is a sample. */
   filter(namespace: string, text: string): void {
@@ -113,6 +118,7 @@ export class FeedStore {
       // Each run of the server numbers its changes from zero.
       this.add({ ...change, key: `${change.time} ${change.number}` });
     });
+    source.addEventListener("mode", () => this.modes.forEach((listener) => listener()));
     source.addEventListener("skipped", (event) => {
       const { count, resources, unknown } = JSON.parse(event.data) as { count: number; resources: Record<string, number>; unknown: number };
       this.add({ key: `s${this.sequence++}`, skipped: count, resources, unknown });
@@ -137,6 +143,12 @@ export class FeedStore {
   subscribe(listener: () => void): () => void {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);
+  }
+
+  /** Calls this whenever the collectors are paused, are resumed, or begin or cease to act. */
+  onMode(listener: () => void): () => void {
+    this.modes.add(listener);
+    return () => this.modes.delete(listener);
   }
 
   private connect(connected: boolean): void {
@@ -193,6 +205,8 @@ export function useLive<T>(load: (signal: AbortSignal) => Promise<T>, parts: unk
     let timer = 0;
     let due = Infinity;
     let asking = false;
+    // Asked for while an answer was under way that may not have it yet.
+    let isOutdated = false;
     const within = (time: number) => {
       if (asking || Date.now() + time >= due) return;
       clearTimeout(timer);
@@ -200,7 +214,10 @@ export function useLive<T>(load: (signal: AbortSignal) => Promise<T>, parts: unk
       timer = window.setTimeout(refresh, time);
     };
     const refresh = async () => {
-      if (asking) return;
+      if (asking) {
+        isOutdated = true;
+        return;
+      }
       clearTimeout(timer);
       asking = true;
       try {
@@ -212,7 +229,13 @@ export function useLive<T>(load: (signal: AbortSignal) => Promise<T>, parts: unk
       asking = false;
       due = Infinity;
       // A page in the background refreshes rarely.
-      if (!abort.signal.aborted) within(document.hidden ? 6 * WITHOUT_CHANGE : WITHOUT_CHANGE);
+      if (abort.signal.aborted) return;
+      if (isOutdated) {
+        isOutdated = false;
+        within(0);
+        return;
+      }
+      within(document.hidden ? 6 * WITHOUT_CHANGE : WITHOUT_CHANGE);
     };
     again.current = refresh;
     refresh();
@@ -229,8 +252,11 @@ export function useLive<T>(load: (signal: AbortSignal) => Promise<T>, parts: unk
   return { data: state.key === key ? state.data : null, error: state.key === key ? state.error : null, refresh: () => again.current() };
 }
 
-export const useOverview = (namespace: string): Loaded<Overview> =>
-  useLive((signal) => api.overview(namespace, signal), ["overview", namespace]);
+export function useOverview(namespace: string): Loaded<Overview> {
+  const overview = useLive((signal) => api.overview(namespace, signal), ["overview", namespace]);
+  useEffect(() => feed.onMode(() => overview.refresh()), []);
+  return overview;
+}
 
 /** Whether no answer came at all. */
 export const isUnreachable = (error: Error | null): boolean => error !== null && !(error instanceof Refused);

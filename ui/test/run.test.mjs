@@ -69,7 +69,7 @@ test("the page of kubegc run", { timeout: 120_000 }, async (context) => {
     await page.goto(`${collector.url}/ui#/?object=configmaps/bank/ledger`);
     await page.getByRole("tab", { name: "Plan a deletion" }).click({ timeout: PATIENCE });
     await page.getByText("1 object: 1 ConfigMap").waitFor({ timeout: PATIENCE });
-    await page.getByText("This page only shows").waitFor();
+    await page.getByText(/^Read-only/).waitFor();
     assert.equal(await page.getByRole("button", { name: /^Delete/ }).count(), 0);
     await page.evaluate(axe);
     const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
@@ -117,6 +117,27 @@ test("the page of kubegc run", { timeout: 120_000 }, async (context) => {
     await page.context().close();
   });
 
+  await context.test("nothing is said to be so while the API server does not answer", async () => {
+    const lost = await start(binary, ["--controllers=ttl-after-finished-controller"]);
+    const alone = await collect(lost);
+    context.after(() => alone.stop());
+    const own = await browse(alone, chromium, executable);
+    context.after(() => own.browser.close());
+    const page = await own.open();
+    await page.getByText("Acting", { exact: true }).waitFor({ timeout: PATIENCE });
+    await page.getByText("Nothing is stuck").first().waitFor({ timeout: PATIENCE });
+    await lost.stop();
+    const shown = page.locator("body");
+    await page.getByRole("alert").first().waitFor({ timeout: 2 * PATIENCE });
+    assert.equal(await page.locator(".mode").innerText(), "Not known");
+    assert.ok(!/Nothing is stuck|Acting/.test(await shown.innerText()), await shown.innerText());
+    await page.getByText(/^Nothing was stuck at \d/).first().waitFor({ timeout: PATIENCE });
+    await page.evaluate(axe);
+    const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+    assert.deepEqual(found.violations.map(({ id }) => id), []);
+    await page.context().close();
+  });
+
   await context.test("a paused collector is shown as one", async () => {
     const page = await open();
     await page.getByText("Acting", { exact: true }).waitFor({ timeout: PATIENCE });
@@ -124,12 +145,9 @@ test("the page of kubegc run", { timeout: 120_000 }, async (context) => {
     const patch = (paused) =>
       cluster.ask("PATCH", lease, { body: { metadata: { annotations: { "kubegc.io/paused": paused } } }, headers: { "content-type": "application/merge-patch+json" } });
     assert.equal((await patch("maintenance")).code, 200);
-    // Without changes a page asks rarely.
-    await page.reload();
     await page.getByText("The collectors are paused").waitFor({ timeout: PATIENCE });
     assert.equal(await page.getByRole("button", { name: "Resume" }).count(), 0, "the page takes no orders");
     assert.equal((await patch(null)).code, 200);
-    await page.reload();
     await page.getByText("Acting", { exact: true }).waitFor({ timeout: PATIENCE });
     await page.context().close();
   });

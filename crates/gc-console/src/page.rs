@@ -7,6 +7,8 @@ mod deleting;
 mod feed;
 mod home;
 pub mod listener;
+mod maps;
+mod object;
 pub(crate) mod overview;
 mod plans;
 mod refusal;
@@ -17,21 +19,22 @@ mod user_limits;
 mod views;
 
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use gc_apiserver::{
     Audience, BearerToken, ExtensionAnswer, ExtensionBody, ExtensionRequest, InProcess, LINK_SECONDS,
     SessionSource, Sessions, SharedBody,
 };
 use gc_collectors::permissions::Controller;
 use gc_embedded::clock::CollectorClock;
-use gc_explain::map::Emphasis;
 use gc_inspect::answering;
 use gc_inspect::attached::QueryRequest;
 use gc_inspect::gather::Gatherer;
 use gc_inspect::resident::Resident;
 use gc_inspect::subject::Subject;
-use gc_inspect::view::Question;
 use gc_kube::{Observer, ResourceTable};
 use gc_process::collectors::MakeSinks;
 pub(crate) use gc_process::endpoints::MAXIMUM_ORDER_BYTES;
@@ -40,7 +43,6 @@ use gc_process::lease::LeaseFlags;
 use gc_process::lease::control::{self, Control};
 use gc_process::lease::orders::Orders;
 use gc_registry::api::UserInfo;
-use gc_types::Uid;
 use http::Method;
 use http::header::{AUTHORIZATION, HOST};
 use serde::Deserialize;
@@ -50,6 +52,7 @@ pub use console::maker;
 use feed::Feed;
 pub use home::Attached;
 use home::Home;
+use maps::MapQuestion;
 use overview::Mode;
 use plans::Plans;
 use refusal::Refusal;
@@ -79,8 +82,6 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 const MAXIMUM_READERS: usize = 256;
 /// Of them, readers of one user.
 const MAXIMUM_READERS_OF_USER: usize = 64;
-/// Lines of the journal about one object.
-const JOURNAL_LINES: usize = 50;
 /// Where links to the page are made.
 const LINK: &str = "link";
 /// What every user may ask for; answers have the rights of the user.
@@ -135,37 +136,13 @@ enum LiveQuestion {
     Map(MapQuestion),
 }
 
-/// Which map, and what it shows besides the graph.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct MapQuestion {
-    /// Around the object of this UID, if there is one, otherwise of a namespace.
-    uid: Option<String>,
-    namespace: String,
-    budget: usize,
-    /// A plan that was shown.
-    plan: Option<String>,
-    /// `resource/namespace/name` of an object that is a node of its own.
-    selected: Option<String>,
-}
-
 impl LiveQuestion {
     /// The question of a path, if it is a live one.
     fn of(path: &str, request: &ExtensionRequest) -> Result<Option<Self>, Refusal> {
         let namespace = parameter(request, "namespace").unwrap_or_default().to_owned();
         match path {
             "overview" => Ok(Some(Self::Overview { namespace })),
-            "map" => {
-                let budget = match parameter(request, "budget") {
-                    None => gc_explain::map::DEFAULT_BUDGET,
-                    Some(text) => text.parse().map_err(|_| {
-                        let message = format!("budget={text}: expected a number of nodes such as 120");
-                        Refusal::new(400, "BadRequest", message)
-                    })?,
-                };
-                let text = |name: &str| parameter(request, name).map(str::to_owned);
-                let (uid, plan, selected) = (text("uid"), text("plan"), text("selected"));
-                Ok(Some(Self::Map(MapQuestion { uid, namespace, budget, plan, selected })))
-            }
+            "map" => Ok(Some(Self::Map(MapQuestion::of(request, namespace)?))),
             _ => Ok(None),
         }
     }
@@ -511,6 +488,27 @@ impl Page {
         }
     }
 
+    /// An event whenever the collectors are paused or resumed, or begin or cease to act.
+    fn modes(&self) -> BoxStream<'static, Bytes> {
+        let orders = stream::changes(self.0.orders.orders());
+        let changes = match &self.0.home {
+            Home::Embedded(_) => orders,
+            Home::Attached(collectors) => {
+                futures::stream::select(orders, stream::changes(collectors.holding.clone())).boxed()
+            }
+        };
+        let page = Arc::downgrade(&self.0);
+        let state = move || {
+            page.upgrade().map(|shared| Self(shared).mode(jiff::Timestamp::now()).value()["state"].clone())
+        };
+        let mut known = state();
+        let changed = changes.filter_map(move |()| {
+            let before = std::mem::replace(&mut known, state());
+            std::future::ready(known.clone().filter(|_| known != before))
+        });
+        changed.map(|mode| Bytes::from(format!("event: mode\ndata: {{\"state\":{mode}}}\n\n"))).boxed()
+    }
+
     fn takes_orders(&self) -> bool {
         match &self.0.home {
             Home::Embedded(_) => true,
@@ -518,80 +516,10 @@ impl Page {
         }
     }
 
-    /// A map, and how long it is valid: until what the user may see is checked again.
-    async fn map(
-        &self,
-        question: &MapQuestion,
-        request: &ExtensionRequest,
-        user: &Requester,
-    ) -> Result<(Value, Duration), Refusal> {
-        let MapQuestion { uid, namespace, budget, plan, selected } = question;
-        let plan = match plan {
-            Some(id) => Some(self.0.plans.of(&who(&request.user), id).ok_or_else(plans::forgotten)?),
-            None => None,
-        };
-        let views::Shared { view, until, rights } = self.view(request, user).await?;
-        let is_known = namespace.is_empty() || !rights.has_namespaces() || view.has_namespace(namespace);
-        if uid.is_none() && !is_known {
-            return Err(Refusal::new(404, "NotFound", format!("namespace {namespace:?} not found")));
-        }
-        let fate = plan.as_ref().map(|plan| |uid: &Uid| plan.fate(uid));
-        let selected = selected.as_deref().and_then(|selected| view.uid_of(selected));
-        let emphasis = Emphasis { fate: fate.as_ref().map(|fate| fate as _), alone: selected.as_ref() };
-        let map = match uid {
-            Some(uid) => view.map_around(uid, *budget, emphasis),
-            None => view.map_of_namespace(namespace, *budget, emphasis),
-        };
-        let map = map.ok_or_else(|| Refusal::new(404, "NotFound", "there is no such object"))?;
-        Ok((map.value(), until.saturating_duration_since(Instant::now())))
-    }
-
     async fn search(&self, request: &ExtensionRequest, user: &Requester) -> Result<ExtensionAnswer, Refusal> {
         let views::Shared { view, .. } = self.view(request, user).await?;
         let text = parameter(request, "q").unwrap_or_default();
         Ok(ExtensionAnswer::json(200, &overview::search(&view.survey, text)))
-    }
-
-    async fn object(&self, request: &ExtensionRequest, user: &Requester) -> Result<ExtensionAnswer, Refusal> {
-        let subject = subject(request)?;
-        let question = Question::from(self.gatherer(user).await?, &subject, ANSWER_PATIENCE)?;
-        let metadata = question.metadata().await?;
-        let why = match metadata {
-            Some(_) => question.why().await?,
-            None => None,
-        };
-        let mut journal = Vec::new();
-        // The journal of a deleted object is shown to users who may list its kind.
-        let resource = question.resource();
-        let mut sight = Sight::new(user.clone());
-        sight.refresh().await;
-        let about = feed::About {
-            group: resource.group.clone(),
-            resource: resource.resource.clone(),
-            namespace: subject.namespace.as_str().into(),
-        };
-        if sight.may_see(&about) {
-            let resource = resource.to_string();
-            journal = self.0.feed.of_object(&resource, &subject.namespace, &subject.name, JOURNAL_LINES);
-        }
-        if metadata.is_none() && journal.is_empty() {
-            return Err(Refusal::new(
-                404,
-                "NotFound",
-                format!("{} {:?} not found", subject.resource, subject.name),
-            ));
-        }
-        let yaml = metadata.as_ref().and_then(|metadata| gc_process::yaml::to_string(metadata).ok());
-        let why = why.map(|why| {
-            let now = question.now();
-            let mut value = why.value(now);
-            value["holds"] = why.holds.iter().map(|row| overview::row_value(row, now)).collect();
-            value
-        });
-        let document = json!({
-            "why": why, "metadata": metadata, "yaml": yaml, "journal": journal,
-        });
-        Ok(ExtensionAnswer::json(200, &document))
     }
 
     async fn pause(&self, request: &ExtensionRequest) -> Result<ExtensionAnswer, Refusal> {
@@ -683,6 +611,7 @@ impl Page {
         let text = |name: &str| parameter(request, name).unwrap_or_default();
         let wanted = feed::Filter::new(text("namespace"), text("q"));
         let stream = self.0.streams.open((who(&request.user), wanted), user, from, place);
+        let stream = stream::until_the_first_ends(stream, self.modes());
         Ok(ExtensionAnswer {
             code: 200,
             content_type: "text/event-stream",

@@ -288,7 +288,8 @@ impl Rehearsals<'_> {
                 at,
                 code: codes::EXPIRED_BY_ANNOTATION,
                 collector: Controller::Expiry.name(),
-                detail,
+                // It is not over yet.
+                detail: detail.trim_end_matches(" is over").to_owned(),
                 is_upstream: false,
             }),
             Ok(None) => {}

@@ -1,7 +1,12 @@
 //! The ownership graph of a namespace or around an object, folded until it can be drawn.
 //!
 //! Objects of one kind and state below the same owners are one group if there are many of them; what depends on a group is
-//! below the group. So ten thousand pods of a thousand ReplicaSets of one Deployment are three nodes.
+//! below the group. Each owner has groups of its own for as long as the map has room: then the smallest families are folded
+//! together, kind by kind. So ten thousand pods of a thousand ReplicaSets of one Deployment are three nodes, and thirty
+//! Deployments of thirty pods each are ninety.
+
+mod fold;
+mod health;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,9 +14,12 @@ use gc_ownership::{Conclusion, NodeView, Presence, ReferenceState};
 use gc_types::{ObjectKey, Uid};
 use serde_json::{Value, json};
 
+use crate::catalog::GroupResource;
 use crate::plan::Fate;
 use crate::stuck::Place;
 use crate::survey::Survey;
+use fold::{Families, expand, fitting, owners_first, without_hidden};
+pub use health::Health;
 
 /// Objects that a map takes in at most.
 pub const LARGEST_MAP: usize = 200_000;
@@ -21,12 +29,14 @@ pub const DEFAULT_BUDGET: usize = 120;
 pub const LARGEST_BUDGET: usize = 600;
 /// Members that a group names.
 const NAMED_MEMBERS: usize = 25;
-/// More objects of one kind below the same owners are folded: what is tried, until the map fits.
-const FOLDED_ABOVE: [usize; 5] = [24, 12, 6, 3, 1];
+/// Objects of one node that are asked whether they are ready; larger groups are not asked.
+const EXAMINED_MEMBERS: usize = 500;
 
 /// What a map shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extent {
+    /// Everything that was seen, in all namespaces and in none.
+    Everything,
     /// Everything in a namespace, and the owners outside of it.
     Namespace(String),
     /// An object with its owners and dependents.
@@ -40,6 +50,24 @@ pub struct Emphasis<'a> {
     pub fate: Option<&'a dyn Fn(&Uid) -> Option<Fate>>,
     /// An object that is a node of its own.
     pub alone: Option<&'a Uid>,
+    /// Objects whose groups are drawn member by member.
+    pub expanded: &'a [Uid],
+    /// Whether objects of a resource are drawn; without it, all are. Dependents of others are drawn below the owners of
+    /// these.
+    pub shows: Option<&'a dyn Fn(&GroupResource) -> bool>,
+}
+
+/// Objects of one resource in the extent of a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KindCount {
+    /// Resource with its group, as questions take it.
+    pub resource: String,
+    /// Kind.
+    pub kind: String,
+    /// How many there are.
+    pub objects: usize,
+    /// Whether they are drawn.
+    pub is_shown: bool,
 }
 
 /// What an object is in the map.
@@ -88,6 +116,12 @@ pub struct Node {
     pub omitted: usize,
     /// What the plan makes of all of them, if it concerns them.
     pub fate: Option<Fate>,
+    /// The first member of the group that was expanded into this node and others.
+    pub expanded_from: Option<Uid>,
+    /// Its objects, for whoever asks whether they are ready; none if there are too many.
+    pub examined: Vec<(Uid, ObjectKey)>,
+    /// Readiness, once it was asked for.
+    pub health: Option<Health>,
 }
 
 /// References of the objects of one node to those of another.
@@ -116,6 +150,8 @@ pub struct Map {
     pub objects: usize,
     /// Objects that are not in it, because there are more than [`LARGEST_MAP`] or than fit however they are folded.
     pub omitted: usize,
+    /// What there is in its extent, drawn or not, most first.
+    pub kinds: Vec<KindCount>,
 }
 
 struct Object {
@@ -124,13 +160,15 @@ struct Object {
     fate: Option<Fate>,
     /// It is a node of its own.
     is_alone: bool,
+    /// It is drawn.
+    is_shown: bool,
     /// Owner, whether it blocks, whether it is the controller, whether the reference leads nowhere.
     owners: Vec<(usize, bool, bool, bool)>,
 }
 
 impl Object {
     fn new(view: NodeView, state: State) -> Self {
-        Self { view, state, fate: None, is_alone: false, owners: Vec::new() }
+        Self { view, state, fate: None, is_alone: false, is_shown: true, owners: Vec::new() }
     }
 }
 
@@ -145,16 +183,44 @@ pub fn map(survey: &Survey, extent: &Extent, budget: usize, emphasis: Emphasis<'
         object.is_alone =
             emphasis.alone == Some(uid) || matches!(extent, Extent::Around(root) if root == uid);
     }
-    let order = owners_first(&objects);
-    let mut folded = Vec::new();
-    for most in FOLDED_ABOVE {
-        folded = fold(&objects, &order, most);
-        if folded.len() <= budget {
-            break;
-        }
+    let kinds = choose(survey, &mut objects, emphasis.shows);
+    let objects = without_hidden(objects);
+    let families = Families::of(&objects, owners_first(&objects));
+    let (rule, folded) = fitting(&objects, &families, budget);
+    let (expanded, parents) = expand(&objects, &families, rule, folded, emphasis.expanded);
+    let (drawn_ones, left_out) = within(&objects, expanded, budget.saturating_add(parents.len()));
+    let mut map = drawn(survey, &objects, drawn_ones, omitted + left_out);
+    for node in &mut map.nodes {
+        node.expanded_from = parents.get(&Uid::new(&node.place.uid)).cloned();
     }
-    let (drawn_ones, left_out) = within(&objects, folded, budget);
-    Some(drawn(survey, &objects, drawn_ones, omitted + left_out))
+    map.kinds = kinds;
+    Some(map)
+}
+
+/// Marks the objects that are drawn, and counts all of them. What a plan concerns, the selected object and absent owners are
+/// always drawn.
+fn choose(
+    survey: &Survey,
+    objects: &mut [Object],
+    shows: Option<&dyn Fn(&GroupResource) -> bool>,
+) -> Vec<KindCount> {
+    let mut kinds: BTreeMap<GroupResource, KindCount> = BTreeMap::new();
+    for object in objects {
+        let resource = object.view.key.as_ref().and_then(|key| survey.resource(key));
+        let Some(resource) = resource.filter(|_| object.state != State::Absent) else { continue };
+        let name = &resource.name;
+        let count = kinds.entry(name.clone()).or_insert_with(|| KindCount {
+            resource: name.to_string(),
+            kind: resource.kind.to_string(),
+            objects: 0,
+            is_shown: shows.is_none_or(|shows| shows(name)),
+        });
+        count.objects += 1;
+        object.is_shown = count.is_shown || object.is_alone || object.fate.is_some();
+    }
+    let mut kinds: Vec<KindCount> = kinds.into_values().collect();
+    kinds.sort_by(|left, right| (right.objects, &left.resource).cmp(&(left.objects, &right.resource)));
+    kinds
 }
 
 /// The groups that are drawn, in their order, and how many objects the others have. What is emphasised comes before the rest.
@@ -181,6 +247,7 @@ fn within(objects: &[Object], groups: Vec<Vec<usize>>, budget: usize) -> (Vec<Ve
 fn collect(survey: &Survey, extent: &Extent) -> Option<(Vec<Object>, usize)> {
     let engine = &survey.engine;
     let mut views = match extent {
+        Extent::Everything => engine.select(|_| true),
         Extent::Namespace(namespace) => engine.select(|key| *key.namespace == **namespace),
         Extent::Around(uid) => around(survey, uid)?,
     };
@@ -243,72 +310,6 @@ fn state(view: &NodeView, conclusion: Conclusion) -> State {
     }
 }
 
-/// An order in which owners come before their dependents; the members of rings come last.
-fn owners_first(objects: &[Object]) -> Vec<usize> {
-    let mut dependents: Vec<Vec<usize>> = vec![Vec::new(); objects.len()];
-    let mut open: Vec<usize> = objects.iter().map(|object| object.owners.len()).collect();
-    for (place, object) in objects.iter().enumerate() {
-        for (owner, ..) in &object.owners {
-            dependents[*owner].push(place);
-        }
-    }
-    let mut order: Vec<usize> = (0..objects.len()).filter(|place| open[*place] == 0).collect();
-    let mut next = 0;
-    while let Some(place) = order.get(next).copied() {
-        for &dependent in &dependents[place] {
-            open[dependent] -= 1;
-            if open[dependent] == 0 {
-                order.push(dependent);
-            }
-        }
-        next += 1;
-    }
-    order.extend((0..objects.len()).filter(|place| open[*place] > 0));
-    order
-}
-
-/// Groups of objects: of one kind, state and fate below the same groups, if there are more of them than `most`; others alone.
-fn fold(objects: &[Object], order: &[usize], most: usize) -> Vec<Vec<usize>> {
-    let mut depth = vec![0_usize; objects.len()];
-    let mut layers: Vec<Vec<usize>> = Vec::new();
-    for &place in order {
-        let above =
-            objects[place].owners.iter().map(|(owner, ..)| depth[*owner] + 1).max().unwrap_or_default();
-        depth[place] = above.min(objects.len());
-        if layers.len() <= depth[place] {
-            layers.resize(depth[place] + 1, Vec::new());
-        }
-        layers[depth[place]].push(place);
-    }
-    let mut group_of = vec![usize::MAX; objects.len()];
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    for layer in layers {
-        let mut alike: BTreeMap<(BTreeSet<usize>, &str, &str, State, Option<Fate>, bool), Vec<usize>> =
-            BTreeMap::new();
-        for place in layer {
-            let object = &objects[place];
-            let owners = object.owners.iter().map(|(owner, ..)| group_of[*owner]).collect();
-            let Object { view, state, fate, is_alone, .. } = object;
-            let kind = (owners, &*view.api_version, &*view.kind, *state, *fate, *is_alone);
-            alike.entry(kind).or_default().push(place);
-        }
-        for members in alike.into_values() {
-            let parts: Vec<Vec<usize>> = if members.len() > most {
-                vec![members]
-            } else {
-                members.into_iter().map(|one| vec![one]).collect()
-            };
-            for part in parts {
-                for place in &part {
-                    group_of[*place] = groups.len();
-                }
-                groups.push(part);
-            }
-        }
-    }
-    groups
-}
-
 fn drawn(survey: &Survey, objects: &[Object], groups: Vec<Vec<usize>>, omitted: usize) -> Map {
     let mut map = Map { omitted, ..Map::default() };
     let mut place_of = vec![None; objects.len()];
@@ -354,9 +355,21 @@ fn drawn(survey: &Survey, objects: &[Object], groups: Vec<Vec<usize>>, omitted: 
             finalizers: finalizers.to_vec(),
             omitted,
             fate: first.fate,
+            expanded_from: None,
+            examined: examined(&group, objects),
+            health: None,
         });
     }
     map
+}
+
+/// Objects of a group that the server has, if they are few enough to be read.
+fn examined(group: &[usize], objects: &[Object]) -> Vec<(Uid, ObjectKey)> {
+    let members = group.iter().map(|place| &objects[*place]).filter(|object| object.state != State::Absent);
+    if group.len() > EXAMINED_MEMBERS {
+        return Vec::new();
+    }
+    members.filter_map(|object| Some((object.view.uid.clone(), object.view.key.clone()?))).collect()
 }
 
 /// An object of the graph as answers name it.
@@ -384,6 +397,13 @@ impl Place {
 }
 
 impl Map {
+    /// Adds to each node whether its objects are ready, from the cells READY and STATUS of objects.
+    pub fn examine(&mut self, cells: &dyn Fn(&Uid) -> Option<(String, String)>) {
+        for node in &mut self.nodes {
+            node.health = Health::of(node.examined.iter().filter_map(|(uid, _)| cells(uid)));
+        }
+    }
+
     /// As data.
     #[must_use]
     pub fn value(&self) -> Value {
@@ -392,16 +412,20 @@ impl Map {
                 "object": node.place.full_value(), "state": node.state.name(), "count": node.count,
                 "members": node.members.iter().map(Place::full_value).collect::<Vec<_>>(),
                 "finalizers": node.finalizers, "omitted": node.omitted, "fate": node.fate.map(Fate::name),
+                "expandedFrom": node.expanded_from.as_ref().map(ToString::to_string),
+                "health": node.health.as_ref().map(Health::value),
             })
         };
         let edge = |edge: &Edge| {
             json!({"owner": edge.owner, "dependent": edge.dependent, "blocking": edge.is_blocking,
                    "controller": edge.is_controller, "invalid": edge.is_invalid})
         };
+        let kind = |kind: &KindCount| json!({"resource": kind.resource, "kind": kind.kind, "objects": kind.objects, "shown": kind.is_shown});
         json!({
             "nodes": self.nodes.iter().map(node).collect::<Vec<_>>(),
             "edges": self.edges.iter().map(edge).collect::<Vec<_>>(),
             "objects": self.objects, "omitted": self.omitted,
+            "kinds": self.kinds.iter().map(kind).collect::<Vec<_>>(),
         })
     }
 }
@@ -519,6 +543,94 @@ mod tests {
         assert_eq!(shown(&family(24), &extent, 120).0.len(), 25);
     }
 
+    /// This many roots, each with one object below it and 30 below that one.
+    fn families(roots: usize) -> Survey {
+        let names: Vec<(String, String)> = (0..roots)
+            .flat_map(|root| {
+                let (top, middle) = (format!("r{root:02}"), format!("r{root:02}-m"));
+                let leaves = (0..30).map(|leaf| (format!("r{root:02}-m-{leaf:02}"), format!("r{root:02}-m")));
+                [(top.clone(), String::new()), (middle, top)].into_iter().chain(leaves).collect::<Vec<_>>()
+            })
+            .collect();
+        let owners: Vec<[&str; 1]> = names.iter().map(|(_, owner)| [owner.as_str()]).collect();
+        let objects: Vec<(&str, &[&str], bool)> = names
+            .iter()
+            .zip(&owners)
+            .map(|((name, owner), owners)| {
+                (name.as_str(), if owner.is_empty() { &[][..] } else { &owners[..] }, false)
+            })
+            .collect();
+        survey(&objects)
+    }
+
+    #[test]
+    fn each_owner_has_groups_of_its_own_for_as_long_as_there_is_room() {
+        let survey = families(32);
+        for extent in [Extent::Namespace("n".into()), Extent::Everything] {
+            let (nodes, edges) = shown(&survey, &extent, 120);
+            assert_eq!((nodes.len(), edges.len()), (96, 64), "{nodes:?}");
+            assert!(nodes.contains(&"r07-m-00×30 Living".to_owned()), "{nodes:?}");
+        }
+        let (nodes, _) = shown(&survey, &Extent::Namespace("n".into()), 20);
+        assert_eq!(nodes.len(), 18, "five families and the rest: {nodes:?}");
+        assert!(nodes.contains(&"r05×27 Living".to_owned()), "{nodes:?}");
+    }
+
+    #[test]
+    fn groups_are_expanded_one_below_the_other() {
+        let survey = family(90);
+        let expanded = [Uid::new("u-l00"), Uid::new("u-l60"), Uid::new("u-unknown")];
+        let drawn = |expanded: &[Uid]| {
+            let emphasis = Emphasis { expanded, ..Emphasis::default() };
+            map(&survey, &Extent::Namespace("n".into()), 10, emphasis).unwrap()
+        };
+        assert_eq!(drawn(&[]).nodes.len(), 2);
+        let some = drawn(&expanded[..1]);
+        let of = |name: &str| {
+            let node = some.nodes.iter().find(|node| node.place.name == name).unwrap();
+            (node.count, node.expanded_from.clone())
+        };
+        assert_eq!(some.nodes.len(), 62, "the owner, sixty members, and the others as one");
+        assert_eq!(of("l00"), (1, Some(Uid::new("u-l00"))));
+        assert_eq!(of("l60"), (30, None));
+        assert_eq!(drawn(&expanded).nodes.len(), 91);
+    }
+
+    #[test]
+    fn what_depends_on_hidden_objects_is_drawn_below_their_owners() {
+        let survey = survey(&[
+            ("root", &[], false),
+            ("middle", &["root"], false),
+            ("leaf", &["middle!"], false),
+            ("stray", &["gone"], false),
+        ]);
+        let mut objects = collect(&survey, &Extent::Namespace("n".into())).unwrap().0;
+        for object in &mut objects {
+            object.is_shown = !matches!(&*object.view.name, "middle" | "stray");
+        }
+        let left = without_hidden(objects);
+        let owners = |object: &Object| -> Vec<String> {
+            object.owners.iter().map(|(owner, ..)| left[*owner].view.name.to_string()).collect()
+        };
+        let left_ones: Vec<(String, Vec<String>)> =
+            left.iter().map(|object| (object.view.name.to_string(), owners(object))).collect();
+        let expected = [("leaf".to_owned(), vec!["root".to_owned()]), ("root".to_owned(), Vec::new())];
+        assert_eq!(left_ones, expected);
+
+        let hides = |_: &GroupResource| false;
+        let leaf = Uid::new("u-leaf");
+        let emphasis = Emphasis { shows: Some(&hides), alone: Some(&leaf), ..Emphasis::default() };
+        let map = map(&survey, &Extent::Namespace("n".into()), 10, emphasis).unwrap();
+        assert_eq!(map.nodes.len(), 1, "the selected object is always drawn");
+        let counted = KindCount {
+            resource: "configmaps".into(),
+            kind: "ConfigMap".into(),
+            objects: 4,
+            is_shown: false,
+        };
+        assert_eq!(map.kinds, [counted]);
+    }
+
     #[test]
     fn objects_of_different_fates_and_the_selected_one_are_not_folded_together() {
         let survey = family(60);
@@ -528,7 +640,7 @@ mod tests {
             _ => None,
         };
         let selected = Uid::new("u-l50");
-        let emphasis = Emphasis { fate: Some(&fate), alone: Some(&selected) };
+        let emphasis = Emphasis { fate: Some(&fate), alone: Some(&selected), ..Emphasis::default() };
         let nodes = |extent: &Extent, budget: usize| -> Vec<String> {
             let map = map(&survey, extent, budget, emphasis).unwrap();
             let node = |node: &Node| format!("{}×{} {:?}", node.place.name, node.count, node.fate);

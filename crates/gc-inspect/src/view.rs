@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::ValueEnum as _;
 use gc_collectors::permissions::Controller;
-use gc_explain::map::{Emphasis, Extent, Map, map};
+use gc_explain::map::{Emphasis, Extent, Map, map, place_of_view};
 use gc_explain::nodes::Nodes;
 use gc_explain::plan::BlastRadius;
-use gc_explain::stuck::Row;
+use gc_explain::stuck::{Place, Row};
 use gc_explain::upcoming::{Horizon, Outlook, upcoming};
 use gc_explain::why::Why;
 use gc_explain::{Catalog, Facts, Known, Metadata, Resource, Survey};
@@ -34,6 +34,8 @@ use crate::target::Named;
 const DUE_WITHIN_MILLISECONDS: i64 = 24 * 3_600_000;
 /// Deletions to come that are named, in each namespace.
 const DUE_NAMED: usize = 200;
+/// Conditions of an object that are shown.
+const CONDITIONS_SHOWN: usize = 20;
 /// Holds the contents of an object, and is no metadata.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -112,6 +114,14 @@ impl View {
         found.is_some_and(|view| view.presence == gc_ownership::Presence::Observed)
     }
 
+    /// The first of the objects that name this one as their owner, and the number of all of them.
+    #[must_use]
+    pub fn dependents(&self, uid: &Uid, most: usize) -> (Vec<Place>, usize) {
+        let all = self.survey.engine.dependents(uid);
+        let first = all.iter().take(most).map(|view| place_of_view(&self.survey, view)).collect();
+        (first, all.len())
+    }
+
     /// Whether this namespace was there.
     #[must_use]
     pub fn has_namespace(&self, name: &str) -> bool {
@@ -129,10 +139,14 @@ impl View {
         self.survey.engine.select(is_it).first().map(|view| view.uid.clone())
     }
 
-    /// The map of a namespace.
+    /// The map of a namespace; with an empty name, of everything.
     #[must_use]
     pub fn map_of_namespace(&self, namespace: &str, budget: usize, emphasis: Emphasis<'_>) -> Option<Map> {
-        map(&self.survey, &Extent::Namespace(namespace.to_owned()), budget, emphasis)
+        let extent = match namespace {
+            "" => Extent::Everything,
+            name => Extent::Namespace(name.to_owned()),
+        };
+        map(&self.survey, &extent, budget, emphasis)
     }
 
     /// The map around an object.
@@ -213,11 +227,12 @@ impl Question {
         Ok(unseen.map(|unseen| format!("{text}warning: {unseen}\n")).unwrap_or(text))
     }
 
-    /// The metadata of the object without anything of its contents; `None` if there is no such object.
-    pub async fn metadata(&self) -> anyhow::Result<Option<Value>> {
+    /// The metadata of the object without anything of its contents, and its [`condition`]; `None` if there is no such
+    /// object.
+    pub async fn metadata(&self) -> anyhow::Result<Option<(Value, Value)>> {
         let Named { resource, namespace, name } = &self.named;
         match self.gatherer.object(&resource.name, namespace, name).await {
-            Known::Present(object) => Ok(Some(metadata_only(&object))),
+            Known::Present(object) => Ok(Some((metadata_only(&object), condition(&object)))),
             Known::Absent => Ok(None),
             Known::Unreadable(why) => Err(Unanswered::unreadable(resource, name, why).into()),
         }
@@ -313,10 +328,37 @@ fn metadata_only(object: &Value) -> Value {
     serde_json::json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": metadata})
 }
 
+/// The phase and the conditions of an object's status, and nothing else of it.
+fn condition(object: &Value) -> Value {
+    let status = &object["status"];
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let listed = status["conditions"].as_array().into_iter().flatten().take(CONDITIONS_SHOWN);
+    let conditions: Vec<Value> = listed
+        .filter(|one| one["type"].is_string())
+        .map(|one| {
+            let field = |name: &str| text(&one[name]);
+            serde_json::json!({"type": field("type"), "status": field("status"), "reason": field("reason"),
+                "message": field("message"), "since": field("lastTransitionTime")})
+        })
+        .collect();
+    serde_json::json!({"phase": text(&status["phase"]), "conditions": conditions})
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn phase_and_conditions_are_all_that_is_shown_of_a_status() {
+        let object = json!({"kind": "Pod", "status": {"phase": "Running", "podIP": "10.0.0.1", "conditions": [
+            {"type": "Ready", "status": "False", "reason": "Unready", "message": "no", "lastTransitionTime": "t"},
+            {"status": "True"}, 7]}});
+        let expected = json!({"phase": "Running", "conditions": [
+            {"type": "Ready", "status": "False", "reason": "Unready", "message": "no", "since": "t"}]});
+        assert_eq!(condition(&object), expected);
+        assert_eq!(condition(&json!({"data": {}})), json!({"phase": null, "conditions": []}));
+    }
 
     #[test]
     fn nothing_of_the_contents_is_shown() {

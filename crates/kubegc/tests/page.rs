@@ -372,13 +372,20 @@ async fn read_feed_of(
     headers: &[(&str, &str)],
     done: impl Fn(&str) -> bool,
 ) -> String {
+    read_until(&mut open_feed(client, query, headers).await, done).await
+}
+
+async fn open_feed(client: &kube::Client, query: &str, headers: &[(&str, &str)]) -> Body {
     let mut request = http::Request::builder().uri(format!("/kubegc/v1/feed?{query}"));
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
     let answer = client.send(request.body(Body::empty()).unwrap()).await.unwrap();
     assert_eq!(answer.status(), 200);
-    let mut body = answer.into_body();
+    answer.into_body()
+}
+
+async fn read_until(body: &mut Body, done: impl Fn(&str) -> bool) -> String {
     let mut text = String::new();
     while !done(&text) {
         let data = body.frame().await.expect("the feed does not end").unwrap().into_data().unwrap();
@@ -461,6 +468,49 @@ async fn the_feed_is_filtered_before_it_is_sampled() {
     let none =
         read_feed_of(&client, "from=0&q=needle&namespace=shop", &[], |text| text.contains("retry")).await;
     assert!(!none.contains("needle"), "{none}");
+}
+
+/// A page that nobody touches learns of a pause from the feed, and not when it asks again.
+#[tokio::test]
+async fn a_pause_and_a_resumption_are_announced_on_the_feed() {
+    let server = Kubegc::start_collectors();
+    let client = server.client().await;
+    let mut feed = open_feed(&client, "q=nothing", &[]).await;
+    for (path, state) in [("/kubegc/v1/pause", "Paused"), ("/kubegc/v1/resume", "Acting")] {
+        let (code, _, answer) = ask(&client, Method::POST, path, &[], &json!({})).await;
+        assert_eq!(code, 200, "{path}: {answer}");
+        let announced = format!("event: mode\ndata: {{\"state\":\"{state}\"}}\n\n");
+        read_until(&mut feed, |text| text.contains(&announced)).await;
+    }
+}
+
+/// Another object of the same name is another object: what was done about it is not shown of this one.
+#[tokio::test]
+async fn the_journal_of_an_object_is_its_own() {
+    let server = Kubegc::start_collectors();
+    let client = server.client().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let mut leaf = Value::Null;
+    for name in ["first", "second"] {
+        let owner = create(&client, path, json!({"metadata": {"name": name}})).await;
+        let owners =
+            json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": owner["metadata"]["uid"]}]);
+        leaf = create(&client, path, json!({"metadata": {"name": "leaf", "ownerReferences": owners}})).await;
+        let deleted = ask(&client, Method::DELETE, &format!("{path}/{name}"), &[], &json!({})).await;
+        assert!(deleted.0 < 300, "{deleted:?}");
+        let settled = ask(&client, Method::POST, "/kubegc/v1/settle?timeout=30s", &[], &Value::Null).await;
+        assert_eq!(settled.0, 200, "{}", settled.2);
+    }
+    let question = "/kubegc/v1/object?resource=configmaps&namespace=default&name=leaf";
+    let journal = async || -> Vec<String> {
+        let (code, _, answer) = get(&client, question, &[]).await;
+        assert_eq!(code, 200, "{answer}");
+        let uid = |change: &Value| change["uid"].as_str().unwrap_or_default().to_owned();
+        answer["journal"].as_array().unwrap().iter().map(uid).collect()
+    };
+    assert_eq!(journal().await, [leaf["metadata"]["uid"].as_str().unwrap()], "of the last one that is gone");
+    create(&client, path, json!({"metadata": {"name": "leaf"}})).await;
+    assert_eq!(journal().await, [""; 0], "nothing was done about the third one");
 }
 
 /// Whether a value is of a type that JSON Schema names.
@@ -558,10 +608,20 @@ async fn answers_are_as_they_are_described() {
     assert!(overview["stuck"]["items"][0]["force"]["unlisted"].is_u64(), "{overview}");
     assert!(overview["due"]["total"] != 0, "{overview}");
     examine("/kubegc/v1/map?namespace=default", 200).await;
+    let everything = examine("/kubegc/v1/map?kinds=configmaps,namespaces", 200).await;
+    assert!(everything["nodes"].as_array().unwrap().iter().any(|node| node["object"]["kind"] == "Namespace"));
+    assert!(
+        everything["kinds"].as_array().unwrap().iter().any(|kind| kind["shown"] == false),
+        "{everything}"
+    );
     examine("/kubegc/v1/search?q=held", 200).await;
     for name in ["owner", "leaf", "expiring"] {
         examine(&format!("/kubegc/v1/object?{}", about(name)), 200).await;
     }
+    let owner = examine(&format!("/kubegc/v1/object?{}&dependents=true", about("owner")), 200).await;
+    assert_eq!(owner["dependents"]["items"][0]["name"], "leaf", "{owner}");
+    let namespace = examine("/kubegc/v1/object?resource=namespaces&name=default", 200).await;
+    assert_eq!(namespace["status"]["phase"], "Active", "{namespace}");
     let held = examine(&format!("/kubegc/v1/object?{}", about("held-0")), 200).await;
     // What holds it can be asked about, as on the first screen.
     assert_eq!(held["why"]["holds"][0]["objects"][0]["resource"], "configmaps", "{held}");

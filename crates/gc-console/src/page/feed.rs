@@ -12,7 +12,7 @@ use gc_collectors::measures::{self, Metric};
 use gc_collectors::permissions::Controller;
 use gc_kube::{Observer, ResourceTable};
 use gc_process::journal::{entry, verb};
-use gc_types::{Change, Effect, ObjectKey, Outcome, Request};
+use gc_types::{Change, Effect, ObjectKey, Outcome, Request, Uid};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -254,18 +254,19 @@ impl Feed {
         }
     }
 
-    /// The newest changes of an object, the newest first.
-    pub(crate) fn of_object(&self, resource: &str, namespace: &str, name: &str, most: usize) -> Vec<Value> {
+    /// The newest changes of an object, the newest first. Without its UID, of the last object of that name: an earlier one is
+    /// another object.
+    pub(crate) fn of_object(&self, about: &About, name: &str, uid: Option<&Uid>, most: usize) -> Vec<Value> {
         let ring = self.lock();
-        let fits = |entry: &&Arc<Entry>| {
-            let about = &entry.about;
-            *entry.name == *name
-                && *about.namespace == *namespace
-                && gc_types::group_resource(&about.group, &about.resource) == resource
-        };
-        let found: Vec<Arc<Entry>> = ring.entries.iter().rev().filter(fits).take(most).cloned().collect();
+        let named = |entry: &&Arc<Entry>| *entry.name == *name && entry.about == *about;
+        let named: Vec<Arc<Entry>> = ring.entries.iter().rev().filter(named).cloned().collect();
         drop(ring);
-        found.iter().map(|entry| entry.value()).collect()
+        let named: Vec<Value> = named.iter().map(|entry| entry.value()).collect();
+        let of = |value: &Value| value["uid"].as_str().map(Uid::new);
+        let uid = uid.cloned().or_else(|| named.iter().find_map(of));
+        // A change that names no UID may be about this object.
+        let fits = |value: &Value| of(value).is_none_or(|one| Some(&one) == uid.as_ref());
+        named.into_iter().filter(fits).take(most).collect()
     }
 
     /// Deletions in the last hour by collector, of what may be seen.

@@ -62,7 +62,8 @@ impl Mode {
         Self::Paused { reason: reason.to_owned(), by: by.to_owned(), since: since.to_string() }
     }
 
-    fn value(&self) -> Value {
+    /// As data.
+    pub(super) fn value(&self) -> Value {
         match self {
             Self::Unknown => json!({"state": "Unknown"}),
             Self::Acting => json!({"state": "Acting"}),

@@ -29,6 +29,24 @@ const FIRST_ENTRIES: usize = 100;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// A stream ends after this time, and the browser begins another one: credentials are checked again.
 const LIFETIME: Duration = Duration::from_mins(10);
+
+/// An item for each change of a value.
+pub(super) fn changes<T: Send + Sync + 'static>(value: watch::Receiver<T>) -> BoxStream<'static, ()> {
+    let next =
+        |mut value: watch::Receiver<T>| async move { value.changed().await.ok().map(|()| ((), value)) };
+    futures::stream::unfold(value, next).boxed()
+}
+
+/// Both streams as one that ends with the first of them.
+pub(super) fn until_the_first_ends(
+    first: BoxStream<'static, Bytes>,
+    other: BoxStream<'static, Bytes>,
+) -> BoxStream<'static, Bytes> {
+    let first = first.map(Some).chain(futures::stream::once(std::future::ready(None)));
+    let both = futures::stream::select(first, other.map(Some));
+    both.take_while(|piece| std::future::ready(piece.is_some())).filter_map(std::future::ready).boxed()
+}
+
 /// The changes of one period, as an audience sees them.
 struct Batch {
     /// The number of the first change.

@@ -19,7 +19,7 @@ const KEPT_VIEWS: usize = 32;
 /// How long a view may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A view is reused for this multiple of the time that it took,
-const REST_FACTOR: u32 = 9;
+pub(super) const REST_FACTOR: u32 = 9;
 /// but for at least and at most this time.
 const REST: (Duration, Duration) = (Duration::from_millis(700), Duration::from_mins(1));
 

@@ -336,7 +336,7 @@ impl Source {
         let text = match content {
             Content::Tree => question.tree_text().await?,
             Content::Metadata => {
-                let metadata = question.metadata().await?.context("the object is not there")?;
+                let (metadata, _) = question.metadata().await?.context("the object is not there")?;
                 gc_process::yaml::to_string(&metadata)?
             }
             _ => question.why_text().await?,

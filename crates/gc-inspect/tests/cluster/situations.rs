@@ -504,7 +504,7 @@ fn due() -> Vec<Situation> {
             ask: "cm/a",
             why: (
                 "WillBeDeleted",
-                "ExpiredByAnnotation, its kubegc.io/ttl of 1h is over (expiry-controller, where kubegc runs it)",
+                "ExpiredByAnnotation, its kubegc.io/ttl of 1h (expiry-controller, where kubegc runs it)",
             ),
             plan: "1 object: 1 ConfigMap; nothing hangs",
             ..base("an annotation with a time to live")
