@@ -98,6 +98,13 @@ fn the_base_is_applied_to_a_server() {
         let as_expected = |line: &str| line.ends_with(expected) || is_replaced(line);
         assert!(out.lines().all(as_expected), "{out}");
     }
+    // What `deploy/` has is taken in one go, as far as it needs no operator and no namespace of its own.
+    let all = repository().join("deploy");
+    let arguments = ["apply", "--dry-run=server", "--validate=true", &config, "-k", all.to_str().unwrap()];
+    let Some(output) = kubectl(&arguments) else { return };
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("statefulset.apps/kubegc-recorder"), "{said}");
     let admin = Admin::of(&server);
     let replicas = admin.get("/apis/apps/v1/namespaces/kube-system/statefulsets/kubegc").1;
     assert_eq!(replicas["spec"]["replicas"], 2);
