@@ -148,6 +148,9 @@ def check_wheel_in_a_virtual_environment(bench):
     program = python.with_name(NAME)
     demo([program])
     demo([python, "-m", NAME])
+    share = python.parent.parent / "share"
+    for path in ("man/man1/kubegc-why.1", f"bash-completion/completions/{NAME}", f"zsh/site-functions/_{NAME}"):
+        assert (share / path).is_file(), path
     assert run([program, "--version"]) == f"{NAME} {VERSION}\n"
     tests = ROOT / "packaging/python/test_plugin.py"
     output = run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests], env=environment(), cwd=bench.folder)
@@ -178,6 +181,8 @@ def _npm_cache(bench):
 def check_packages_in_an_npm_prefix(bench):
     folder = install_npm(bench, bench.folder / "npm")
     demo(["npx", "--offline", _npm_cache(bench), NAME], cwd=folder)
+    for path in ("man/kubegc-why.1", f"completions/{NAME}.bash"):
+        assert (folder / "node_modules" / NAME / path).is_file(), path
     shutil.copy(ROOT / "packaging/npm/test.mjs", folder)
     run(["node", "--test", "test.mjs"], cwd=folder, env=environment())
     shutil.rmtree(folder / "node_modules" / f"@{NAME}")

@@ -20,6 +20,15 @@ class Contents:
     completions: dict  # shell to bytes
     license: bytes
 
+    def shared(self):
+        """Man pages and completions by their place below a prefix such as /usr/local."""
+        return {
+            **{f"share/man/man1/{name}": page for name, page in self.man_pages.items()},
+            f"share/bash-completion/completions/{NAME}": self.completions["bash"],
+            f"share/zsh/site-functions/_{NAME}": self.completions["zsh"],
+            f"share/fish/vendor_completions.d/{NAME}.fish": self.completions["fish"],
+        }
+
 
 def _printed(binary, *arguments):
     done = subprocess.run([binary, *arguments], capture_output=True, timeout=TIMEOUT_SECONDS)

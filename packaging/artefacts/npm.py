@@ -58,12 +58,17 @@ def main_package(contents, effort=archives.THOROUGH):
         "keywords": ["kubernetes", "garbage-collection", "testing", "operator", "envtest"],
         "type": "module",
         "bin": {NAME: "cli.js"},
+        "man": [f"./man/{name}" for name in sorted(contents.man_pages)],
         "exports": {".": {"types": "./index.d.ts", "default": "./index.js"}},
         "types": "index.d.ts",
         "engines": {"node": ">=18"},
         "optionalDependencies": {f"@{NAME}/{system}-{cpu}": VERSION for system in SYSTEMS for cpu in CPUS},
     }
-    files = [File("package/LICENSE", contents.license)]
+    files = [
+        File("package/LICENSE", contents.license),
+        *(File(f"package/man/{name}", page) for name, page in sorted(contents.man_pages.items())),
+        *(File(f"package/completions/{NAME}.{shell}", text) for shell, text in contents.completions.items()),
+    ]
     for name in MODULES:
         mode = EXECUTABLE if name == "cli.js" else REGULAR
         files.append(File(f"package/{name}", (SOURCES / name).read_bytes(), mode))

@@ -41,6 +41,8 @@ def wheel(binary, contents, effort=archives.THOROUGH):
         *module,
         # Installers make what is here executable and put it beside `python`.
         File(f"{NAME}-{PYTHON_VERSION}.data/scripts/{NAME}", binary.contents, EXECUTABLE),
+        # And this below the environment, where man and the shells look if it is that of a user or of the machine.
+        *(File(f"{NAME}-{PYTHON_VERSION}.data/data/{path}", text) for path, text in contents.shared().items()),
         File(f"{info}/METADATA", metadata.encode()),
         File(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: scripts/dist\nRoot-Is-Purelib: false\n{tags}".encode()),
         File(f"{info}/entry_points.txt", f"[pytest11]\n{NAME} = {NAME}.pytest_plugin\n".encode()),
