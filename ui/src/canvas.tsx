@@ -190,22 +190,22 @@ function NodeBox(props: {
   const label = [`${node.object.kind} ${many ? plural(node.count, "object") : node.object.name}`, finalizers, words(node.state).toLowerCase(), healthOf(node), planned].filter(Boolean).join(", ");
   const is = !health ? "" : health.failed > 0 ? "failed" : health.ready === health.known ? "ready" : "waiting";
   const classes = ["node", `state-${node.state}`, props.fate ? `fate-${props.fate}` : "", props.dimmed ? "dimmed" : "", props.selected ? "selected" : ""];
-  const hint = `${node.object.kind} ${many ? `${plural(node.count, "object")}, to be expanded` : node.object.name}`;
+  const isCut = !many && name !== node.object.name;
   return (
     <g class={classes.join(" ")} style={{ transform: `translate(${x}px, ${y}px)` }} data-key={key} role="button" aria-expanded={many ? false : undefined} tabindex={props.first ? 0 : -1} aria-label={label} onClick={props.onOpen} onKeyDown={props.onKey}>
-      <title>{hint}</title>
+      {isCut && <title>{node.object.name}</title>}
       {many && <rect class="box behind" x="5" y="-5" width={width} height={height} rx="8" />}
       <rect class="box" width={width} height={height} rx="8" />
       <rect class="stripe" x="0" y="0" width="4" height={height} rx="2" />
       <KindMark kind={node.object.kind} x={12} y={6} />
-      <text class="node-kind" x="34" y="18">
+      <text class="node-kind" x="34" y="18" aria-hidden="true">
         {kind}
       </text>{" "}
-      <text class="node-name" x="34" y="35">
+      <text class="node-name" x="34" y="35" aria-hidden="true">
         {name}
       </text>{" "}
       {mark && (
-        <text class={`node-mark ${finalizers ? "" : is}`} x={width - 10} y="18" text-anchor="end">
+        <text class={`node-mark ${finalizers ? "" : is}`} x={width - 10} y="18" text-anchor="end" aria-hidden="true">
           {mark}
         </text>
       )}

@@ -648,6 +648,19 @@ fn substituted(argument: &str, selected: &[(&str, &str)]) -> String {
     text
 }
 
+/// Runs a program on a terminal on which somebody types `y`, and then only ends lines.
+const AGREED: &str = "import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execvp(sys.argv[1], sys.argv[1:])
+os.write(terminal, b'y\\n\\n')
+try:
+    while shown := os.read(terminal, 4096):
+        os.write(1, shown)
+except OSError:
+    pass
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
+
 #[tokio::test]
 async fn the_plugins_for_k9s_run_what_they_say() {
     let file = support::repository().join("deploy/k9s/plugins.yaml");
@@ -710,10 +723,13 @@ async fn the_plugins_for_k9s_run_what_they_say() {
         let mut selected = selected.to_vec();
         selected.extend([("CONTEXT", context), ("KUBECONFIG", kubeconfig)]);
         let arguments = plugin["args"].as_array().unwrap().iter();
-        let output = std::process::Command::new(format!("/bin/{}", plugin["command"].as_str().unwrap()))
+        // k9s gives its terminal to what it runs.
+        let output = std::process::Command::new("/usr/bin/env")
+            .args(["python3", "-c", AGREED])
+            .arg(format!("/bin/{}", plugin["command"].as_str().unwrap()))
             .args(arguments.map(|argument| substituted(argument.as_str().unwrap(), &selected)))
             .env_clear()
-            .env("PATH", bin.path())
+            .env("PATH", format!("{}:/usr/bin:/bin", bin.path().display()))
             .stdin(std::process::Stdio::null())
             .output()
             .unwrap();
