@@ -470,7 +470,7 @@ async fn the_feed_is_filtered_before_it_is_sampled() {
     assert!(!none.contains("needle"), "{none}");
 }
 
-/// A page that nobody touches learns of a pause from the feed, and not when it asks again.
+/// An idle page learns of a pause from the feed, and not when it asks again.
 #[tokio::test]
 async fn a_pause_and_a_resumption_are_announced_on_the_feed() {
     let server = Kubegc::start_collectors();
