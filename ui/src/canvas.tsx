@@ -186,11 +186,12 @@ function NodeBox(props: {
   const many = node.count > 1;
   const { health } = node;
   const finalizers = node.finalizers.length > 0 ? plural(node.finalizers.length, "finalizer") : "";
+  const isCut = !many && name !== node.object.name;
   const planned = props.fate && `plan: ${words(props.fate).toLowerCase()}`;
-  const label = [`${node.object.kind} ${many ? plural(node.count, "object") : node.object.name}`, finalizers, words(node.state).toLowerCase(), healthOf(node), planned].filter(Boolean).join(", ");
+  // It begins with the text that is seen, in its order, for whoever speaks it.
+  const label = [`${kind} ${name}`, mark, isCut ? node.object.name : "", words(node.state).toLowerCase(), finalizers ? healthOf(node) : "", planned].filter(Boolean).join(", ");
   const is = !health ? "" : health.failed > 0 ? "failed" : health.ready === health.known ? "ready" : "waiting";
   const classes = ["node", `state-${node.state}`, props.fate ? `fate-${props.fate}` : "", props.dimmed ? "dimmed" : "", props.selected ? "selected" : ""];
-  const isCut = !many && name !== node.object.name;
   return (
     <g class={classes.join(" ")} style={{ transform: `translate(${x}px, ${y}px)` }} data-key={key} role="button" aria-expanded={many ? false : undefined} tabindex={props.first ? 0 : -1} aria-label={label} onClick={props.onOpen} onKeyDown={props.onKey}>
       {isCut && <title>{node.object.name}</title>}
@@ -198,14 +199,14 @@ function NodeBox(props: {
       <rect class="box" width={width} height={height} rx="8" />
       <rect class="stripe" x="0" y="0" width="4" height={height} rx="2" />
       <KindMark kind={node.object.kind} x={12} y={6} />
-      <text class="node-kind" x="34" y="18" aria-hidden="true">
+      <text class="node-kind" x="34" y="18">
         {kind}
       </text>{" "}
-      <text class="node-name" x="34" y="35" aria-hidden="true">
+      <text class="node-name" x="34" y="35">
         {name}
       </text>{" "}
       {mark && (
-        <text class={`node-mark ${finalizers ? "" : is}`} x={width - 10} y="18" text-anchor="end" aria-hidden="true">
+        <text class={`node-mark ${finalizers ? "" : is}`} x={width - 10} y="18" text-anchor="end">
           {mark}
         </text>
       )}

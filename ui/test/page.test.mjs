@@ -187,7 +187,7 @@ test("the page", { timeout: 300_000 }, async (context) => {
 
   await context.test("map, and the plan drawn onto it before anything is deleted", async () => {
     const page = await open({ path: "#/map?namespace=shop" });
-    const web = page.getByRole("button", { name: /^Deployment web, living/ });
+    const web = page.getByRole("button", { name: /^Deployment web, 0\/6, living/ });
     await web.waitFor({ timeout: PATIENCE });
     await web.focus();
     await page.keyboard.press("ArrowRight");
@@ -199,7 +199,7 @@ test("the page", { timeout: 300_000 }, async (context) => {
     await page.getByText("9 objects: 6 Pods, 2 ReplicaSets, 1 Deployment").waitFor({ timeout: PATIENCE });
     await page.locator(".node.fate-Deleted").nth(8).waitFor({ timeout: PATIENCE });
     assert.equal(await page.locator(".node.fate-Deleted").count(), 9);
-    assert.equal(await page.getByRole("button", { name: /^Deployment web, living.*, plan: deleted$/ }).count(), 1);
+    assert.equal(await page.getByRole("button", { name: /^Deployment web, 0\/6, living, plan: deleted$/ }).count(), 1);
     await page.getByText("Orphan", { exact: true }).click();
     await page.getByText("1 object: 1 Deployment; 2 released").waitFor({ timeout: PATIENCE });
     await page.locator(".node.fate-Released").nth(1).waitFor({ timeout: PATIENCE });
@@ -346,7 +346,7 @@ test("the page", { timeout: 300_000 }, async (context) => {
     await page.getByRole("tab", { name: "Plan a deletion" }).click({ timeout: PATIENCE });
     await page.getByText(/objects: 6 Pods/).waitFor({ timeout: PATIENCE });
     await page.getByRole("button", { name: "Show on map" }).click();
-    const node = page.getByRole("button", { name: /^Deployment web, living.*, plan: deleted$/ });
+    const node = page.getByRole("button", { name: /^Deployment web, 0\/6, living, plan: deleted$/ });
     await node.waitFor({ timeout: PATIENCE });
     const covering = await node.evaluate((element) => {
       const box = element.getBoundingClientRect();

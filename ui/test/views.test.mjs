@@ -114,11 +114,11 @@ test("the views", { timeout: 300_000 }, async (context) => {
   await context.test("the map of all namespaces, without Events unless they are chosen", async () => {
     const page = await open({ path: "#/map" });
     await page.getByRole("heading", { name: "Ownership in all namespaces" }).waitFor({ timeout: PATIENCE });
-    await page.getByRole("button", { name: /^Deployment web, living/ }).waitFor({ timeout: PATIENCE });
-    await page.getByRole("button", { name: /^ConfigMap ledger, living/ }).waitFor();
+    await page.getByRole("button", { name: /^Deployment · shop web, 0\/6, living/ }).waitFor({ timeout: PATIENCE });
+    await page.getByRole("button", { name: /^ConfigMap · bank ledger, living/ }).waitFor();
     await page.goto(`${cluster.url}/ui#/map?namespace=shop`);
     await page.getByRole("heading", { name: "Ownership in shop" }).waitFor({ timeout: PATIENCE });
-    await page.getByRole("button", { name: /^Deployment web, living, 0\/6$/ }).waitFor({ timeout: PATIENCE });
+    await page.getByRole("button", { name: /^Deployment web, 0\/6, living$/ }).waitFor({ timeout: PATIENCE });
     assert.equal(await page.getByRole("button", { name: /^Event / }).count(), 0);
     const kinds = page.locator(".kinds");
     await kinds.locator("summary").click();
@@ -159,7 +159,7 @@ test("the views", { timeout: 300_000 }, async (context) => {
     );
     assert.equal(outside, 0);
     const narrow = await open({ width: 390, height: 844, path: "#/map?namespace=shop" });
-    const node = narrow.getByRole("button", { name: /^Deployment web, living/ });
+    const node = narrow.getByRole("button", { name: /^Deployment web, 0\/6, living/ });
     await node.waitFor({ timeout: PATIENCE });
     assert.ok((await node.boundingBox()).width > 280, "a node is as wide as the screen");
     await page.screenshot({ path: join(pictures, "families-1440.png") });
