@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use gc_metrics::{Catalogue, Labelled};
+use gc_metrics::{Catalogue, LabelledMetric};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::Family;
@@ -31,7 +31,7 @@ pub(crate) type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 /// Registers a metric, or a family of them, and returns it.
 pub(crate) fn registered<M>(catalogue: &mut Catalogue, name: impl Into<String>, help: impl Into<String>) -> M
 where
-    M: Labelled + Clone + Default,
+    M: LabelledMetric + Clone + Default,
 {
     let metric = M::default();
     catalogue.register(name, help, metric.clone());

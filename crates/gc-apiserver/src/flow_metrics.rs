@@ -60,24 +60,24 @@ impl Occupancy {
         }
     }
 
-    fn occupied(&self, labels: &FlowLabels, width: usize) -> Occupied {
+    fn occupied(&self, labels: &FlowLabels, width: usize) -> CountedRequest {
         let requests = self.requests.get_or_create(labels).clone();
         let seats = self.seats.get_or_create(labels).clone();
         let width = i64::try_from(width).unwrap_or(i64::MAX);
         requests.inc();
         seats.inc_by(width);
-        Occupied { requests, seats, width }
+        CountedRequest { requests, seats, width }
     }
 }
 
 /// A request that waits or is worked on: it is counted until this is dropped.
-pub(crate) struct Occupied {
+pub(crate) struct CountedRequest {
     requests: Gauge,
     seats: Gauge,
     width: i64,
 }
 
-impl Drop for Occupied {
+impl Drop for CountedRequest {
     fn drop(&mut self) {
         self.requests.dec();
         self.seats.dec_by(self.width);
@@ -142,14 +142,14 @@ impl FlowMetrics {
     }
 
     /// Counts a request that is worked on.
-    pub(crate) fn dispatched(&self, flow: &Flow, width: usize) -> Occupied {
+    pub(crate) fn dispatched(&self, flow: &Flow, width: usize) -> CountedRequest {
         let labels = self.labels(flow);
         self.dispatched.get_or_create(&labels).inc();
         self.executing.occupied(&labels, width)
     }
 
     /// Counts a request that waits.
-    pub(crate) fn waiting(&self, flow: &Flow, width: usize) -> Occupied {
+    pub(crate) fn waiting(&self, flow: &Flow, width: usize) -> CountedRequest {
         self.waiting.occupied(&self.labels(flow), width)
     }
 

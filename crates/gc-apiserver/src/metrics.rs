@@ -15,7 +15,7 @@ use crate::exposition::{Histograms, exposition, histograms, registered};
 use crate::fairness::seats::Limits;
 use crate::flow_metrics::FlowMetrics;
 use crate::loss_metrics::LossMetrics;
-use crate::transport::account::{Account, Standing};
+use crate::transport::account::{Account, ClientStanding};
 use crate::webhook_metrics::WebhookMetrics;
 use crate::work::WatchPlace;
 
@@ -226,7 +226,7 @@ impl Metrics {
     /// Takes over what is held for clients now.
     pub(crate) fn set_held(&self, account: &Account) {
         self.budget.set(i64::try_from(account.budget()).unwrap_or(i64::MAX));
-        for standing in Standing::ALL {
+        for standing in ClientStanding::ALL {
             let held = i64::try_from(account.held(standing)).unwrap_or(i64::MAX);
             self.held.get_or_create(&StandingLabels { standing: standing.name() }).set(held);
         }

@@ -12,9 +12,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot;
 
 use crate::encode::decode;
-use crate::fairness::configuration::{About, Configuration, Flow};
+use crate::fairness::configuration::{Configuration, Flow, RequestProperties};
 use crate::fairness::seats::{Decision, Limits, Refusal, Seats, Ticket};
-use crate::flow_metrics::{FlowMetrics, Occupied};
+use crate::flow_metrics::{CountedRequest, FlowMetrics};
 use crate::metrics::Metrics;
 use crate::transport::account::Account;
 use crate::transport::bodies::Bodies;
@@ -48,20 +48,20 @@ const WATCHES_IN_RESERVE: usize = 2_000;
 
 /// The bounds.
 pub(crate) struct Work {
-    shared: Arc<Shared>,
+    shared: Arc<WorkState>,
     /// Bodies that are being read, and those that are held.
     pub(crate) bodies: Arc<Bodies>,
 }
 
-struct Shared {
+struct WorkState {
     configuration: RwLock<Arc<Configuration>>,
-    places: Mutex<Places>,
+    places: Mutex<WorkSeats>,
     watches: Mutex<Watches>,
     /// Makes the hashes of flows those of this process.
     seed: u64,
 }
 
-struct Places {
+struct WorkSeats {
     seats: Seats,
     /// The requests to notify when they get their seats.
     queued: BTreeMap<Ticket, oneshot::Sender<()>>,
@@ -78,7 +78,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Places {
+impl WorkSeats {
     fn call(&mut self, seated: Vec<Ticket>) {
         for ticket in seated {
             if let Some(waiting) = self.queued.remove(&ticket) {
@@ -95,15 +95,15 @@ impl Places {
 }
 
 /// A request that is being worked on.
-pub(crate) struct Place {
-    shared: Arc<Shared>,
+pub(crate) struct Seat {
+    shared: Arc<WorkState>,
     flow: Flow,
     width: usize,
     in_flight: Gauge,
-    _executing: Occupied,
+    _executing: CountedRequest,
 }
 
-impl Drop for Place {
+impl Drop for Seat {
     fn drop(&mut self) {
         self.in_flight.dec();
         lock(&self.shared.places).release(&self.flow, self.width);
@@ -112,13 +112,13 @@ impl Drop for Place {
 
 /// A request that waits; dropped, it gives up.
 struct Waiter<'a> {
-    shared: &'a Shared,
+    shared: &'a WorkState,
     flow: &'a Flow,
     ticket: Ticket,
     width: usize,
     begun: Instant,
     metrics: &'a FlowMetrics,
-    _waiting: Occupied,
+    _waiting: CountedRequest,
     /// How it ends: dropped before it is called, it was cancelled.
     end: Result<(), Refusal>,
 }
@@ -138,7 +138,7 @@ impl Drop for Waiter<'_> {
 
 /// A watch that is open.
 pub(crate) struct WatchPlace {
-    shared: Arc<Shared>,
+    shared: Arc<WorkState>,
     user: Arc<str>,
 }
 
@@ -213,9 +213,9 @@ impl Work {
     pub(crate) fn new(seed: u64, account: &Account) -> Self {
         let configuration = Configuration::default();
         let seats = Seats::new(MAXIMUM_IN_FLIGHT, MAXIMUM_QUEUED, &configuration);
-        let shared = Shared {
+        let shared = WorkState {
             configuration: RwLock::new(Arc::new(configuration)),
-            places: Mutex::new(Places { seats, queued: BTreeMap::new() }),
+            places: Mutex::new(WorkSeats { seats, queued: BTreeMap::new() }),
             watches: Mutex::default(),
             seed,
         };
@@ -231,26 +231,21 @@ impl Work {
     }
 
     /// The flow that a request belongs to.
-    pub(crate) fn classify(&self, user: &UserInfo, about: About<'_>) -> Flow {
+    pub(crate) fn classify(&self, user: &UserInfo, about: RequestProperties<'_>) -> Flow {
         let configuration =
             Arc::clone(&self.shared.configuration.read().unwrap_or_else(PoisonError::into_inner));
         configuration.classify(user, about, self.shared.seed)
     }
 
     /// The places of a request whose body has arrived; 429 if too many wait already, or it took too long.
-    pub(crate) async fn place(
-        &self,
-        metrics: &Metrics,
-        flow: &Flow,
-        width: usize,
-    ) -> Result<Place, ApiError> {
+    pub(crate) async fn place(&self, metrics: &Metrics, flow: &Flow, width: usize) -> Result<Seat, ApiError> {
         let width = self.seated(&metrics.flows, flow, width).await.inspect_err(|_| {
             metrics.rejected.inc();
         })?;
         metrics.in_flight.inc();
         let (shared, flow, in_flight) = (Arc::clone(&self.shared), flow.clone(), metrics.in_flight.clone());
         let executing = metrics.flows.dispatched(&flow, width);
-        Ok(Place { shared, flow, width, in_flight, _executing: executing })
+        Ok(Seat { shared, flow, width, in_flight, _executing: executing })
     }
 
     async fn seated(&self, metrics: &FlowMetrics, flow: &Flow, width: usize) -> Result<usize, ApiError> {

@@ -20,9 +20,9 @@ const NAME: &str = "backend.default.svc";
 const FLUNDERS: &str = "/apis/wardle.example.com/v1alpha1/namespaces/default/flunders";
 
 /// What the aggregated server was asked: method and target, headers, body.
-type Asked = Arc<Mutex<Vec<(String, Vec<(String, String)>, Bytes)>>>;
+type ReceivedRequests = Arc<Mutex<Vec<(String, Vec<(String, String)>, Bytes)>>>;
 
-fn answer(asked: &Asked, parts: &Parts, body: &Bytes) -> Response {
+fn answer(asked: &ReceivedRequests, parts: &Parts, body: &Bytes) -> Response {
     let text = |value: &http::HeaderValue| String::from_utf8(value.as_bytes().to_vec()).unwrap();
     let headers = parts.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
     asked.lock().unwrap().push((format!("{} {}", parts.method, parts.uri), headers, body.clone()));
@@ -55,13 +55,13 @@ fn answer(asked: &Asked, parts: &Parts, body: &Bytes) -> Response {
 }
 
 /// An aggregated server that takes only requests under the front-proxy authority.
-async fn backend(server: &TestServer) -> (SocketAddr, String, Asked) {
+async fn backend(server: &TestServer) -> (SocketAddr, String, ReceivedRequests) {
     let map = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
     let authentication = server.get(map).await.json();
     let authority = authentication["data"]["requestheader-client-ca-file"].as_str().unwrap();
     assert_eq!(authentication["data"]["requestheader-allowed-names"], "[\"front-proxy-client\"]");
     assert_eq!(authentication["data"]["requestheader-extra-headers-prefix"], "[\"X-Remote-Extra-\"]");
-    let asked = Asked::default();
+    let asked = ReceivedRequests::default();
     let noted = Arc::clone(&asked);
     let served = move |parts: &Parts, body: &Bytes| Some(answer(&noted, parts, body));
     let (address, bundle) = webhook::serve_requests(&[NAME], Some(authority), served).await;

@@ -320,7 +320,7 @@ fn group_value(group: &Group) -> Value {
 #[tokio::test]
 async fn aggregated_discovery_is_the_same_in_json_and_protobuf() {
     #[derive(Clone, PartialEq, prost::Message)]
-    struct Unknown {
+    struct Envelope {
         #[prost(message, optional, tag = "1")]
         type_meta: Option<TypeMeta>,
         #[prost(bytes = "vec", tag = "2")]
@@ -340,7 +340,7 @@ async fn aggregated_discovery_is_the_same_in_json_and_protobuf() {
             server.send("GET", path, &[("accept", &accept)], "").await
         };
         let bytes = ask(PROTOBUF).await.bytes;
-        let document = Unknown::decode(bytes.strip_prefix(b"k8s\0").unwrap()).unwrap();
+        let document = Envelope::decode(bytes.strip_prefix(b"k8s\0").unwrap()).unwrap();
         let of =
             TypeMeta { api_version: "apidiscovery.k8s.io/v2".into(), kind: "APIGroupDiscoveryList".into() };
         assert_eq!(document.type_meta, Some(of));

@@ -4,7 +4,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use crate::budget::{Budget, failed};
-use crate::value::{Evaluated, Val};
+use crate::value::{Evaluation, Val};
 
 /// The cost of one check: two of them fit into an expression.
 const CHECK: usize = 350_000;
@@ -94,7 +94,7 @@ impl<'v> Check<'v> {
 }
 
 /// Calls a function of an authorizer or of a decision.
-pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Option<Evaluated<'v>> {
+pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Option<Evaluation<'v>> {
     let (check, rest) = match arguments {
         [Val::Decision(allowed)] => {
             return match name {

@@ -66,7 +66,7 @@ impl Environment {
 
 /// The result of the checker.
 #[derive(Clone, Debug)]
-pub(crate) struct Typed {
+pub(crate) struct TypedProgram {
     /// The type of each node.
     pub(crate) types: Vec<Type>,
     /// The overloads that each node may call.
@@ -74,11 +74,15 @@ pub(crate) struct Typed {
 }
 
 /// Finds the types of all nodes.
-pub(crate) fn check(root: &Node, nodes: usize, environment: &Environment) -> Result<Typed, Vec<Issue>> {
+pub(crate) fn check(
+    root: &Node,
+    nodes: usize,
+    environment: &Environment,
+) -> Result<TypedProgram, Vec<Issue>> {
     let mut checker = Checker {
         environment,
         scope: environment.variables.clone(),
-        typed: Typed { types: vec![Type::Dyn; nodes], overloads: vec![Vec::new(); nodes] },
+        typed: TypedProgram { types: vec![Type::Dyn; nodes], overloads: vec![Vec::new(); nodes] },
         substitutions: Vec::new(),
         trail: Vec::new(),
         issues: Vec::new(),
@@ -103,7 +107,7 @@ pub(crate) fn check(root: &Node, nodes: usize, environment: &Environment) -> Res
 struct Checker<'e> {
     environment: &'e Environment,
     scope: Vec<(Arc<str>, Type)>,
-    typed: Typed,
+    typed: TypedProgram,
     /// The knowledge about each unknown type.
     substitutions: Vec<Option<Type>>,
     /// The knowledge before an attempt, to undo it.
@@ -508,13 +512,13 @@ impl Checker<'_> {
         }
         if let Type::Unknown(number) = to {
             match self.unify(from, *number) {
-                Unified::Yes => return true,
-                Unified::Otherwise => return false,
-                Unified::Inside => {}
+                Unification::Yes => return true,
+                Unification::Otherwise => return false,
+                Unification::Inside => {}
             }
         }
         if let Type::Unknown(number) = from {
-            return matches!(self.unify(to, *number), Unified::Yes);
+            return matches!(self.unify(to, *number), Unification::Yes);
         }
         if from.is_dyn_or_error() || to.is_dyn_or_error() {
             return true;
@@ -533,28 +537,28 @@ impl Checker<'_> {
     }
 
     /// Replaces an unknown type by a type.
-    fn unify(&mut self, with: &Type, number: u32) -> Unified {
+    fn unify(&mut self, with: &Type, number: u32) -> Unification {
         if *with == Type::Unknown(number) {
-            return Unified::Yes;
+            return Unification::Yes;
         }
         if let Some(known) = self.known(number) {
             if known == *with {
-                return Unified::Yes;
+                return Unification::Yes;
             }
             if !self.assign(with, &known) {
-                return Unified::Otherwise;
+                return Unification::Otherwise;
             }
             let general = most_general(with.clone(), known);
             if !self.occurs(number, &general) {
                 self.learn(number, general);
             }
-            return Unified::Yes;
+            return Unification::Yes;
         }
         if self.occurs(number, with) {
-            return Unified::Inside;
+            return Unification::Inside;
         }
         self.learn(number, with.clone());
-        Unified::Yes
+        Unification::Yes
     }
 
     /// Whether an unknown type is a part of another type.
@@ -685,7 +689,7 @@ fn is_light(of: &Type, left: &mut usize) -> bool {
     }
 }
 
-enum Unified {
+enum Unification {
     /// They are treated as one.
     Yes,
     /// The unknown type is known to be another one.

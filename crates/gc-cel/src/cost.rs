@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::check::Typed;
+use crate::check::TypedProgram;
 use crate::tree::{Expression, Macro, Node, Operator};
-use crate::types::{Declared, Shape, Type};
+use crate::types::{DeclaredType, Shape, Type};
 
 /// The cost factor of traversing a text once.
 const TRAVERSAL: f64 = 0.1;
@@ -65,7 +65,7 @@ fn scaled(value: u64, factor: f64) -> u64 {
 }
 
 /// The maximum cost of evaluating an expression. `root` is the declaration of its variables.
-pub(crate) fn most(node: &Node, typed: &Typed, root: Option<&Declared>) -> u64 {
+pub(crate) fn most(node: &Node, typed: &TypedProgram, root: Option<&DeclaredType>) -> u64 {
     let count = typed.types.len();
     let mut coster = Coster {
         typed,
@@ -84,7 +84,7 @@ enum Origin<'d> {
     /// It was created by the expression.
     Nowhere,
     /// From a document, at this path of its declaration.
-    Declared(&'d Declared),
+    Declared(&'d DeclaredType),
     /// From a document, at a path that is not declared.
     Lost,
 }
@@ -115,8 +115,8 @@ struct Variable<'d> {
 type Call = (Range, Option<Range>);
 
 struct Coster<'d> {
-    typed: &'d Typed,
-    root: Option<&'d Declared>,
+    typed: &'d TypedProgram,
+    root: Option<&'d DeclaredType>,
     variables: Vec<Variable<'d>>,
     origins: Vec<Origin<'d>>,
     sizes: BTreeMap<usize, Range>,
@@ -716,7 +716,8 @@ enum Step<'s> {
 }
 
 /// The keys of maps: upstream counts them as empty.
-static KEY: Declared = Declared { shape: Shape::Scalar(Type::Text), most_elements: 0, least_bytes: 2 };
+static KEY: DeclaredType =
+    DeclaredType { shape: Shape::Scalar(Type::Text), most_elements: 0, least_bytes: 2 };
 
 /// The length of a text after a replacement.
 #[expect(

@@ -13,7 +13,7 @@ use crate::parse::qualified;
 use crate::printed::printed;
 use crate::time::Timestamp;
 use crate::tree::{Expression, Macro, Node, Operator};
-use crate::value::{Evaluated, Typing, Val};
+use crate::value::{Evaluation, Typing, Val};
 
 /// Maximum nesting of lists, maps and optional values that an expression creates.
 const DEEPEST_VALUE: usize = 64;
@@ -84,7 +84,7 @@ impl<'v> Scope<'v> {
     }
 }
 
-pub(crate) fn evaluate<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluated<'v> {
+pub(crate) fn evaluate<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluation<'v> {
     budget.spend(1)?;
     let value = value_of(node, scope, budget)?;
     // A value created by the expression may contain another one many times; each occurrence costs.
@@ -104,7 +104,7 @@ pub(crate) fn evaluate<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budg
 }
 
 /// Without the cost of the value itself.
-fn value_of<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluated<'v> {
+fn value_of<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluation<'v> {
     match &node.expression {
         Expression::Null => Ok(Val::Null),
         Expression::Bool(value) => Ok(Val::Bool(*value)),
@@ -184,7 +184,7 @@ fn value_of<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budget) -> Eval
 // Nodes that create values have functions of their own: expressions are nested deeply, and each level uses the stack
 // of this one.
 
-fn list<'v>(items: &[Node], scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluated<'v> {
+fn list<'v>(items: &[Node], scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluation<'v> {
     let mut list = Vec::with_capacity(items.len());
     for item in items {
         list.extend(element(item, scope, budget)?);
@@ -192,7 +192,7 @@ fn list<'v>(items: &[Node], scope: &mut Scope<'v>, budget: &mut Budget) -> Evalu
     Ok(Val::list(list))
 }
 
-fn object<'v>(fields: &[(String, Node)], scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluated<'v> {
+fn object<'v>(fields: &[(String, Node)], scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluation<'v> {
     let mut map = Vec::with_capacity(fields.len());
     for (name, value) in fields {
         map.extend(element(value, scope, budget)?.map(|value| (Val::text(name), value)));
@@ -200,7 +200,7 @@ fn object<'v>(fields: &[(String, Node)], scope: &mut Scope<'v>, budget: &mut Bud
     Ok(Val::Map(Rc::new(map)))
 }
 
-fn map<'v>(entries: &[(Node, Node)], scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluated<'v> {
+fn map<'v>(entries: &[(Node, Node)], scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluation<'v> {
     let mut map = Vec::with_capacity(entries.len());
     for (key, value) in entries {
         let key = evaluate(key, scope, budget)?;
@@ -242,7 +242,7 @@ fn optional_macro<'v>(
     bodies: &[Node],
     scope: &mut Scope<'v>,
     budget: &mut Budget,
-) -> Evaluated<'v> {
+) -> Evaluation<'v> {
     let (Val::Optional(value), [name], [body]) = (range, names, bodies) else {
         return failed("no such overload");
     };
@@ -303,7 +303,7 @@ fn named_type<'v>(node: &Node, scope: &Scope<'v>) -> Option<Val<'v>> {
 }
 
 /// The value of an expression of which nothing but one field is read.
-fn with_field<'v>(node: &Node, field: &str, scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluated<'v> {
+fn with_field<'v>(node: &Node, field: &str, scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluation<'v> {
     if let Expression::Name(name) = &node.expression
         && let Some(value) = scope.with_one_field(name, field)
     {
@@ -314,7 +314,7 @@ fn with_field<'v>(node: &Node, field: &str, scope: &mut Scope<'v>, budget: &mut 
 }
 
 /// A part of a value. A text of a document is copied, which costs.
-fn read<'v>(operand: &Val<'v>, key: &Val<'v>, optional: bool, budget: &mut Budget) -> Evaluated<'v> {
+fn read<'v>(operand: &Val<'v>, key: &Val<'v>, optional: bool, budget: &mut Budget) -> Evaluation<'v> {
     /// Bytes that are copied in one step.
     const COPIED: usize = 100;
     let found = select(operand, key, optional)?;
@@ -328,7 +328,7 @@ fn read<'v>(operand: &Val<'v>, key: &Val<'v>, optional: bool, budget: &mut Budge
     Ok(found)
 }
 
-fn select<'v>(operand: &Val<'v>, key: &Val<'v>, optional: bool) -> Evaluated<'v> {
+fn select<'v>(operand: &Val<'v>, key: &Val<'v>, optional: bool) -> Evaluation<'v> {
     match operand {
         Val::Optional(None) => return Ok(Val::Optional(None)),
         Val::Optional(Some(inner)) => {
@@ -352,7 +352,7 @@ fn logic<'v>(
     right: &Node,
     scope: &mut Scope<'v>,
     budget: &mut Budget,
-) -> Evaluated<'v> {
+) -> Evaluation<'v> {
     let left = evaluate(left, scope, budget);
     match &left {
         Ok(Val::Bool(value)) if *value == or => return Ok(Val::Bool(or)),
@@ -373,7 +373,7 @@ pub(crate) fn binary<'v>(
     left: &Val<'v>,
     right: &Val<'v>,
     budget: &mut Budget,
-) -> Evaluated<'v> {
+) -> Evaluation<'v> {
     // Examining long values costs by their length.
     if let (Some(a), Some(b)) = (left.size(), right.size()) {
         budget.spend(a.min(b) / 10)?;
@@ -403,7 +403,12 @@ pub(crate) fn binary<'v>(
     }
 }
 
-fn arithmetic<'v>(operator: Operator, left: &Val<'v>, right: &Val<'v>, budget: &mut Budget) -> Evaluated<'v> {
+fn arithmetic<'v>(
+    operator: Operator,
+    left: &Val<'v>,
+    right: &Val<'v>,
+    budget: &mut Budget,
+) -> Evaluation<'v> {
     let whole = |value: Option<i64>| value.map_or_else(|| failed("integer overflow"), |v| Ok(Val::Int(v)));
     let unsigned =
         |value: Option<u64>| value.map_or_else(|| failed("unsigned integer overflow"), |v| Ok(Val::Uint(v)));
@@ -452,18 +457,18 @@ fn arithmetic<'v>(operator: Operator, left: &Val<'v>, right: &Val<'v>, budget: &
 }
 
 /// Two values that have no order.
-fn unordered<'v>(operator: Operator, left: &Val<'v>, right: &Val<'v>) -> Evaluated<'v> {
+fn unordered<'v>(operator: Operator, left: &Val<'v>, right: &Val<'v>) -> Evaluation<'v> {
     if left.number().is_some() && right.number().is_some() {
         return failed("NaN values cannot be ordered");
     }
     mismatch(operator.function(), &[left.clone(), right.clone()])
 }
 
-fn duration<'v>(nanoseconds: Option<i64>) -> Evaluated<'v> {
+fn duration<'v>(nanoseconds: Option<i64>) -> Evaluation<'v> {
     nanoseconds.map_or_else(|| failed("integer overflow"), |value| Ok(Val::Duration(value)))
 }
 
-fn timestamp<'v>(timestamp: Result<Timestamp, EvalError>) -> Evaluated<'v> {
+fn timestamp<'v>(timestamp: Result<Timestamp, EvalError>) -> Evaluation<'v> {
     timestamp.map(Val::Timestamp)
 }
 
@@ -474,7 +479,7 @@ fn comprehend<'v>(
     bodies: &[Node],
     scope: &mut Scope<'v>,
     budget: &mut Budget,
-) -> Evaluated<'v> {
+) -> Evaluation<'v> {
     // For a list the index and the item, for a map the key and the value; a single name stands for the item or key.
     let pairs: Vec<(Val<'v>, Val<'v>)> = match (range.items(), range.entries()) {
         (Some(items), _) => (0_i64..).map(Val::Int).zip(items).collect(),
@@ -592,7 +597,7 @@ fn call<'v>(
     arguments: &[Node],
     scope: &mut Scope<'v>,
     budget: &mut Budget,
-) -> Evaluated<'v> {
+) -> Evaluation<'v> {
     let mut values = Vec::new();
     if let Some(target) = target {
         values.push(evaluate(target, scope, budget)?);

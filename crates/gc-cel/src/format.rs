@@ -8,7 +8,7 @@ use crate::budget::{Budget, EvalError, failed};
 use crate::printed::printed;
 use crate::text;
 use crate::types::Type;
-use crate::value::{Evaluated, Val};
+use crate::value::{Evaluation, Val};
 
 /// Maximum number of digits after the point.
 const MOST_DIGITS: usize = 100;
@@ -24,7 +24,7 @@ pub(crate) struct Clause {
 }
 
 /// A text with its clauses replaced by values.
-pub(crate) fn formatted<'v>(text: &str, items: &[Val<'v>], budget: &mut Budget) -> Evaluated<'v> {
+pub(crate) fn formatted<'v>(text: &str, items: &[Val<'v>], budget: &mut Budget) -> Evaluation<'v> {
     let result = replaced(text, items.len(), |index, clause| {
         charge(&items[index], budget)?;
         written(clause, &items[index])

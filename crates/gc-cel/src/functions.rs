@@ -15,10 +15,10 @@ use crate::printed::printed;
 use crate::text;
 use crate::time::{Timestamp, parse_duration};
 use crate::tree::Operator;
-use crate::value::{Evaluated, Val};
+use crate::value::{Evaluation, Val};
 
 /// Calls a function; a method has its target as first argument.
-pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Evaluated<'v> {
+pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Evaluation<'v> {
     for argument in arguments {
         budget.spend(argument.size().unwrap_or_default() / 10)?;
     }
@@ -38,7 +38,7 @@ pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -
 }
 
 /// The error of a function that does not take such values.
-pub(crate) fn mismatch<'v>(name: &str, arguments: &[Val<'v>]) -> Evaluated<'v> {
+pub(crate) fn mismatch<'v>(name: &str, arguments: &[Val<'v>]) -> Evaluation<'v> {
     let first = arguments.first();
     // These look at their first argument, whose own method then rejects the others.
     let accepts_first = match (name, first) {
@@ -64,7 +64,7 @@ pub(crate) fn mismatch<'v>(name: &str, arguments: &[Val<'v>]) -> Evaluated<'v> {
     failed(format!("no such overload: {name}({})", types.join(", ")))
 }
 
-fn int<'v>(value: usize) -> Evaluated<'v> {
+fn int<'v>(value: usize) -> Evaluation<'v> {
     i64::try_from(value).map_or_else(|_| failed("integer overflow"), |value| Ok(Val::Int(value)))
 }
 
@@ -77,7 +77,7 @@ fn finder(pattern: &str, text: &str, budget: &mut Budget) -> Result<regex::Regex
 }
 
 /// Finds all matches, at most a number of them.
-fn find_all<'v>(pattern: &str, text: &str, most: usize, budget: &mut Budget) -> Evaluated<'v> {
+fn find_all<'v>(pattern: &str, text: &str, most: usize, budget: &mut Budget) -> Evaluation<'v> {
     /// The bytes of the rest of the text for which each search costs a step: it may have to look at all of them.
     const BYTES_OF_A_STEP: usize = 100;
     let regex = finder(pattern, text, budget)?;
@@ -89,7 +89,7 @@ fn find_all<'v>(pattern: &str, text: &str, most: usize, budget: &mut Budget) -> 
     Ok(Val::list(found))
 }
 
-fn text_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Option<Evaluated<'v>> {
+fn text_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Option<Evaluation<'v>> {
     let [Val::Text(text), rest @ ..] = arguments else { return None };
     Some(match (name, rest) {
         ("startsWith", [Val::Text(other)]) => Ok(Val::Bool(text.starts_with(&**other))),
@@ -141,7 +141,7 @@ fn text_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
     })
 }
 
-fn char_index<'v>(text: &str, found: Option<usize>) -> Evaluated<'v> {
+fn char_index<'v>(text: &str, found: Option<usize>) -> Evaluation<'v> {
     found.map_or(Ok(Val::Int(-1)), |bytes| int(text[..bytes].chars().count()))
 }
 
@@ -156,7 +156,7 @@ fn place(text: &str, index: i64) -> Result<usize, EvalError> {
     found.map_or_else(|| out_of_range(index), Ok)
 }
 
-fn index_from<'v>(text: &str, other: &str, from: i64) -> Evaluated<'v> {
+fn index_from<'v>(text: &str, other: &str, from: i64) -> Evaluation<'v> {
     if other.is_empty() {
         return Ok(Val::Int(from));
     }
@@ -167,7 +167,7 @@ fn index_from<'v>(text: &str, other: &str, from: i64) -> Evaluated<'v> {
     }
 }
 
-fn last_index_until<'v>(text: &str, other: &str, until: i64) -> Evaluated<'v> {
+fn last_index_until<'v>(text: &str, other: &str, until: i64) -> Evaluation<'v> {
     if other.is_empty() {
         return Ok(Val::Int(until));
     }
@@ -184,7 +184,7 @@ fn last_index_until<'v>(text: &str, other: &str, until: i64) -> Evaluated<'v> {
     }
 }
 
-fn substring<'v>(text: &str, from: i64, to: Option<i64>) -> Evaluated<'v> {
+fn substring<'v>(text: &str, from: i64, to: Option<i64>) -> Evaluation<'v> {
     if let Some(to) = to.filter(|to| from > *to) {
         return failed(format!("invalid substring range. start: {from}, end: {to}"));
     }
@@ -210,7 +210,7 @@ fn split<'v>(text: &str, separator: &str, most: usize) -> Val<'v> {
     Val::list(parts)
 }
 
-fn list_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Option<Evaluated<'v>> {
+fn list_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Option<Evaluation<'v>> {
     if let ("size", [value]) = (name, arguments) {
         return value.size().map(int);
     }
@@ -272,7 +272,7 @@ fn flattened<'v>(items: Vec<Val<'v>>, levels: i64, budget: &mut Budget) -> Resul
     Ok(flat)
 }
 
-fn distinct<'v>(items: Vec<Val<'v>>, budget: &mut Budget) -> Evaluated<'v> {
+fn distinct<'v>(items: Vec<Val<'v>>, budget: &mut Budget) -> Evaluation<'v> {
     let mut found: Vec<Val<'v>> = Vec::new();
     for item in items {
         if item.place_in(&found, budget)?.is_none() {
@@ -295,7 +295,7 @@ fn sets<'v>(name: &str, a: &[Val<'v>], b: &[Val<'v>], budget: &mut Budget) -> Re
     })
 }
 
-fn join<'v>(items: &[Val<'v>], separator: &str, budget: &mut Budget) -> Evaluated<'v> {
+fn join<'v>(items: &[Val<'v>], separator: &str, budget: &mut Budget) -> Evaluation<'v> {
     let texts: Result<Vec<&str>, EvalError> = items
         .iter()
         .map(|item| match item {
@@ -307,7 +307,7 @@ fn join<'v>(items: &[Val<'v>], separator: &str, budget: &mut Budget) -> Evaluate
     Ok(Val::text(&texts?.join(separator)))
 }
 
-fn slice<'v>(items: &[Val<'v>], from: i64, to: i64) -> Evaluated<'v> {
+fn slice<'v>(items: &[Val<'v>], from: i64, to: i64) -> Evaluation<'v> {
     let wrong = |why: String| failed(format!("cannot slice({from}, {to}), {why}"));
     match (usize::try_from(from), usize::try_from(to)) {
         (Ok(from), Ok(to)) if from > to => {
@@ -321,7 +321,7 @@ fn slice<'v>(items: &[Val<'v>], from: i64, to: i64) -> Evaluated<'v> {
     }
 }
 
-fn unwrapped(items: Vec<Val<'_>>) -> Evaluated<'_> {
+fn unwrapped(items: Vec<Val<'_>>) -> Evaluation<'_> {
     let mut values = Vec::new();
     for item in items {
         match item {
@@ -333,7 +333,7 @@ fn unwrapped(items: Vec<Val<'_>>) -> Evaluated<'_> {
 }
 
 /// Values in the order of their keys, which have one type.
-pub(crate) fn sorted<'v>(mut entries: Vec<(Val<'v>, Val<'v>)>) -> Evaluated<'v> {
+pub(crate) fn sorted<'v>(mut entries: Vec<(Val<'v>, Val<'v>)>) -> Evaluation<'v> {
     if let Some((first, _)) = entries.first() {
         if first.compare(first).is_none() {
             return failed("list elements must be comparable");
@@ -347,7 +347,7 @@ pub(crate) fn sorted<'v>(mut entries: Vec<(Val<'v>, Val<'v>)>) -> Evaluated<'v> 
     Ok(Val::list(entries.into_iter().map(|(_, value)| value).collect()))
 }
 
-fn extreme<'v>(items: &[Val<'v>], greatest: bool) -> Evaluated<'v> {
+fn extreme<'v>(items: &[Val<'v>], greatest: bool) -> Evaluation<'v> {
     let mut items = items.iter();
     let Some(mut best) = items.next() else {
         return failed(if greatest { "max called on empty list" } else { "min called on empty list" });
@@ -361,13 +361,13 @@ fn extreme<'v>(items: &[Val<'v>], greatest: bool) -> Evaluated<'v> {
     Ok(best.clone())
 }
 
-fn sum<'v>(items: Vec<Val<'v>>, budget: &mut Budget) -> Evaluated<'v> {
+fn sum<'v>(items: Vec<Val<'v>>, budget: &mut Budget) -> Evaluation<'v> {
     let mut items = items.into_iter();
     let first = items.next().unwrap_or(Val::Int(0));
     items.try_fold(first, |sum, item| crate::eval::binary(Operator::Add, &sum, &item, budget))
 }
 
-fn time_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Option<Evaluated<'v>> {
+fn time_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Option<Evaluation<'v>> {
     /// The cost of reading the rules of a time zone.
     const ZONE: usize = 200;
     let number = |value: i64| Some(Ok(Val::Int(value)));
@@ -400,7 +400,7 @@ fn parse_quantity(text: &str) -> Option<i128> {
     QuantityParts::of(text).ok()?.billionths()
 }
 
-fn quantity_function<'v>(name: &str, arguments: &[Val<'v>]) -> Option<Evaluated<'v>> {
+fn quantity_function<'v>(name: &str, arguments: &[Val<'v>]) -> Option<Evaluation<'v>> {
     const ONE: i128 = 1_000_000_000;
     let quantity =
         |value: Option<i128>| value.map_or_else(|| failed("quantity overflow"), |v| Ok(Val::Quantity(v)));
@@ -434,7 +434,7 @@ fn quantity_function<'v>(name: &str, arguments: &[Val<'v>]) -> Option<Evaluated<
     })
 }
 
-fn conversion<'v>(name: &str, arguments: &[Val<'v>]) -> Option<Evaluated<'v>> {
+fn conversion<'v>(name: &str, arguments: &[Val<'v>]) -> Option<Evaluation<'v>> {
     if let [value] = arguments
         && let Some(converted) = converted(name, value)
     {
@@ -460,7 +460,7 @@ fn conversion<'v>(name: &str, arguments: &[Val<'v>]) -> Option<Evaluated<'v>> {
 
 /// The value as another type; `None` if there is no such conversion.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked first")]
-fn converted<'v>(name: &str, value: &Val<'v>) -> Option<Evaluated<'v>> {
+fn converted<'v>(name: &str, value: &Val<'v>) -> Option<Evaluation<'v>> {
     /// The doubles just beyond the largest `int` and `uint`.
     const BEYOND: [f64; 2] = [9_223_372_036_854_775_808.0, 18_446_744_073_709_551_616.0];
     let parsed = |found: Option<Val<'v>>, to: &str| {

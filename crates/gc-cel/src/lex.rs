@@ -5,7 +5,7 @@ use crate::tree::Expression;
 
 /// A token, and where it starts.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Placed {
+pub(crate) struct PlacedToken {
     pub(crate) token: Token,
     pub(crate) at: usize,
     pub(crate) end: usize,
@@ -24,7 +24,7 @@ const SIGNS: [&str; 24] = [
 ];
 
 /// The tokens of a text, and its invalid parts.
-pub(crate) fn tokens(text: &str) -> (Vec<Placed>, Vec<Issue>) {
+pub(crate) fn tokens(text: &str) -> (Vec<PlacedToken>, Vec<Issue>) {
     let (mut tokens, mut issues) = (Vec::new(), Vec::new());
     let mut at = 0;
     loop {
@@ -39,7 +39,7 @@ pub(crate) fn tokens(text: &str) -> (Vec<Placed>, Vec<Issue>) {
         }
         match token(rest, first) {
             Ok((token, length)) => {
-                tokens.push(Placed { token, at, end: at + length });
+                tokens.push(PlacedToken { token, at, end: at + length });
                 at += length;
             }
             Err(Wrong { length, message }) => {
@@ -224,8 +224,10 @@ fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, Wrong> {
             let (escaped, length) =
                 escape(&content[at..], bytes).map_err(|_| Wrong::unrecognized(offset + 1))?;
             match escaped {
-                Escaped::Character(c) => text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
-                Escaped::Byte(byte) => text.push(byte),
+                EscapedCharacter::Character(c) => {
+                    text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes())
+                }
+                EscapedCharacter::Byte(byte) => text.push(byte),
             }
             at += length;
         } else if c == '\r' && content[at..].starts_with("\r\n") {
@@ -243,13 +245,13 @@ fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, Wrong> {
 }
 
 /// What an escape stands for: in bytes, a number is a byte instead of a character.
-enum Escaped {
+enum EscapedCharacter {
     Character(char),
     Byte(u8),
 }
 
 /// The escape at the start of a text, and its length.
-fn escape(rest: &str, bytes: bool) -> Result<(Escaped, usize), &'static str> {
+fn escape(rest: &str, bytes: bool) -> Result<(EscapedCharacter, usize), &'static str> {
     let code = |from: usize, length: usize, radix: u32| {
         let digits = rest.get(from..from + length).ok_or("a short escape")?;
         if !digits.chars().all(|c| c.is_digit(radix)) {
@@ -257,13 +259,13 @@ fn escape(rest: &str, bytes: bool) -> Result<(Escaped, usize), &'static str> {
         }
         let value = u32::from_str_radix(digits, radix).map_err(|_| "a bad escape")?;
         let escaped = if bytes {
-            Escaped::Byte(u8::try_from(value).map_err(|_| "a bad escape")?)
+            EscapedCharacter::Byte(u8::try_from(value).map_err(|_| "a bad escape")?)
         } else {
-            Escaped::Character(char::from_u32(value).ok_or("a bad escape")?)
+            EscapedCharacter::Character(char::from_u32(value).ok_or("a bad escape")?)
         };
         Ok((escaped, from + length))
     };
-    let simple = |c: char| Ok((Escaped::Character(c), 2));
+    let simple = |c: char| Ok((EscapedCharacter::Character(c), 2));
     match rest.chars().nth(1) {
         Some('n') => simple('\n'),
         Some('t') => simple('\t'),

@@ -51,7 +51,7 @@ pub use formats::{is_cidr, is_uri};
 pub use pattern::{MAX_COMPILED_BYTES, MAX_PATTERN_BYTES, PatternError, compile_pattern};
 pub use printed::printed;
 pub use time::Timestamp;
-pub use types::{Declared, ObjectType, Shape, Type};
+pub use types::{DeclaredType, ObjectType, Shape, Type};
 pub use url::Url;
 pub use value::{Typing, Val};
 
@@ -64,7 +64,7 @@ pub struct Program {
 
 /// A type-checked program, and what is known about it beforehand.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Checked {
+pub struct CheckedProgram {
     /// The program.
     pub program: Program,
     /// The type of its value.
@@ -96,15 +96,15 @@ impl Program {
     pub fn check(
         text: &str,
         environment: &Environment,
-        root: Option<&Declared>,
-    ) -> Result<Checked, CompileError> {
+        root: Option<&DeclaredType>,
+    ) -> Result<CheckedProgram, CompileError> {
         let printed = |issues: Vec<Issue>| CompileError(issue::printed(text, &issues));
         let parsed = parse::parse(text).map_err(printed)?;
         let typed = check::check(&parsed.root, parsed.nodes, environment).map_err(printed)?;
         let most_cost = cost::most(&parsed.root, &typed, root);
         let result = typed.types.get(parsed.root.id).cloned().unwrap_or(Type::Dyn);
         let program = Self { expression: parsed.root, text: text.to_owned() };
-        Ok(Checked { program, result, most_cost })
+        Ok(CheckedProgram { program, result, most_cost })
     }
 
     /// Whether it contains a name.
@@ -279,17 +279,17 @@ mod tests {
     }
 
     fn checked(text: &str) -> String {
-        let text_of = |most| std::sync::Arc::new(Declared::scalar(Type::Text, most, 2));
-        let unbounded = text_of(Declared::LONGEST_TEXT);
+        let text_of = |most| std::sync::Arc::new(DeclaredType::scalar(Type::Text, most, 2));
+        let unbounded = text_of(DeclaredType::LONGEST_TEXT);
         let fields = [
             ("s", text_of(200)),
-            ("n", std::sync::Arc::new(Declared::scalar(Type::Int, 0, 1))),
+            ("n", std::sync::Arc::new(DeclaredType::scalar(Type::Int, 0, 1))),
             ("free", unbounded.clone()),
-            ("list", std::sync::Arc::new(Declared::list(text_of(40), Some(10)))),
-            ("wide", std::sync::Arc::new(Declared::list(unbounded, None))),
+            ("list", std::sync::Arc::new(DeclaredType::list(text_of(40), Some(10)))),
+            ("wide", std::sync::Arc::new(DeclaredType::list(unbounded, None))),
         ];
         let fields = fields.into_iter().map(|(name, of)| (name.to_owned(), of)).collect();
-        let root = Declared { shape: Shape::Object(fields), most_elements: 0, least_bytes: 2 };
+        let root = DeclaredType { shape: Shape::Object(fields), most_elements: 0, least_bytes: 2 };
         let environment = Environment::default().with("self", root.to_type("selfType"));
         match Program::check(text, &environment, Some(&root)) {
             Ok(checked) => format!("{} {}", checked.result, checked.most_cost),

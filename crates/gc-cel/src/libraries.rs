@@ -6,7 +6,7 @@ use crate::budget::{Budget, failed};
 use crate::formats;
 use crate::semver::Semver;
 use crate::url::Url;
-use crate::value::{Evaluated, Val};
+use crate::value::{Evaluation, Val};
 
 /// The entries of a URL's query.
 fn query<'v>(url: &Url) -> Val<'v> {
@@ -62,7 +62,7 @@ fn format_named<'v>(name: &str) -> Option<Val<'v>> {
 }
 
 /// Calls a function of these libraries.
-pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Option<Evaluated<'v>> {
+pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Option<Evaluation<'v>> {
     Some(match (name, arguments) {
         ("url", [Val::Text(text)]) => Url::parse(text).map_or_else(
             |why| failed(format!("URL parse error during conversion from string: {why}")),
@@ -112,6 +112,6 @@ pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -
     })
 }
 
-fn version<'v>(text: &str, tolerant: bool) -> Evaluated<'v> {
+fn version<'v>(text: &str, tolerant: bool) -> Evaluation<'v> {
     Semver::parse(text, tolerant).map_or_else(failed, |version| Ok(Val::Semver(Rc::new(version))))
 }

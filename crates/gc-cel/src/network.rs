@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::budget::failed;
 use crate::text::quoted;
-use crate::value::{Evaluated, Val};
+use crate::value::{Evaluation, Val};
 
 /// A network: an address and the length of its prefix.
 type Network = (IpAddr, u8);
@@ -151,7 +151,7 @@ fn contains(network: Network, address: IpAddr) -> bool {
 }
 
 /// Calls a function of these libraries.
-pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>]) -> Option<Evaluated<'v>> {
+pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>]) -> Option<Evaluation<'v>> {
     let ip = |text: &str| parse_ip(text).or_else(failed);
     let cidr = |text: &str| {
         parse_cidr(text).or_else(|why| {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::declarations;
 use crate::issue::Issue;
-use crate::lex::{KEYWORDS, Placed, Token, tokens};
+use crate::lex::{KEYWORDS, PlacedToken, Token, tokens};
 use crate::tree::{Expression, Macro, Node, Operator};
 
 /// Maximum nesting of an expression.
@@ -28,14 +28,14 @@ const STARTS: &str = "'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STR
 type Deep = (Node, usize);
 
 /// A parsed expression.
-pub(crate) struct Parsed {
+pub(crate) struct ParsedExpression {
     pub(crate) root: Node,
     /// The number of nodes.
     pub(crate) nodes: usize,
 }
 
 /// Parses an expression; the issues list the errors.
-pub(crate) fn parse(text: &str) -> Result<Parsed, Vec<Issue>> {
+pub(crate) fn parse(text: &str) -> Result<ParsedExpression, Vec<Issue>> {
     if text.len() > LONGEST {
         let why = format!("expression code point size exceeds limit: size: {}, limit {LONGEST}", text.len());
         return Err(vec![Issue::new(0, why)]);
@@ -47,7 +47,7 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, Vec<Issue>> {
         Some(_) => Err(parser.unexpected("<EOF>")),
     });
     match parsed {
-        Ok(root) if issues.is_empty() => Ok(Parsed { root, nodes: parser.nodes }),
+        Ok(root) if issues.is_empty() => Ok(ParsedExpression { root, nodes: parser.nodes }),
         Ok(_) => Err(issues),
         Err(issue) => {
             issues.push(issue);
@@ -64,7 +64,7 @@ pub(crate) fn mentions(text: &str, name: &str) -> bool {
 }
 
 struct Parser<'t> {
-    tokens: Vec<Placed>,
+    tokens: Vec<PlacedToken>,
     text: &'t str,
     next: usize,
     depth: usize,
@@ -298,7 +298,7 @@ impl Parser<'_> {
     }
 
     fn name(&mut self, after: &str) -> Result<String, Issue> {
-        if let Some(Placed { token: Token::Name(name), .. }) = self.tokens.get(self.next) {
+        if let Some(PlacedToken { token: Token::Name(name), .. }) = self.tokens.get(self.next) {
             let name = name.clone();
             self.next += 1;
             return Ok(name);

@@ -50,14 +50,14 @@ pub enum PatternError {
 }
 
 /// A pattern that was parsed and not compiled.
-struct Parsed {
+struct ParsedPattern {
     /// In the syntax of the crate that compiles it.
     text: String,
     /// The estimated size of what it compiles to.
     bytes: u64,
 }
 
-impl Parsed {
+impl ParsedPattern {
     fn new(pattern: &str) -> Result<Self, PatternError> {
         if pattern.len() > MAX_PATTERN_BYTES {
             return Err(PatternError::TooLong(pattern.len()));
@@ -91,12 +91,12 @@ fn syntax(error: impl fmt::Display) -> PatternError {
 /// # Errors
 /// Why it is no pattern, or too large a one.
 pub fn compile_pattern(pattern: &str) -> Result<Regex, PatternError> {
-    Parsed::new(pattern)?.compile()
+    ParsedPattern::new(pattern)?.compile()
 }
 
 /// Reports whether a text is a pattern, without compiling it.
 pub(crate) fn is_pattern(pattern: &str) -> bool {
-    Parsed::new(pattern).is_ok_and(|parsed| parsed.check_size().is_ok())
+    ParsedPattern::new(pattern).is_ok_and(|parsed| parsed.check_size().is_ok())
 }
 
 /// Returns a pattern that an expression searches a text with, and spends what compiling it and the search cost. A pattern
@@ -109,7 +109,7 @@ pub(crate) fn searching(pattern: &str, text: &str, budget: &mut Budget) -> Resul
         return Ok(compiled.clone());
     }
     budget.spend(STEPS_OF_EACH + pattern.len().min(MAX_PATTERN_BYTES) * STEPS_OF_A_BYTE)?;
-    let parsed = Parsed::new(pattern).map_err(wrong)?;
+    let parsed = ParsedPattern::new(pattern).map_err(wrong)?;
     budget.spend(usize::try_from(parsed.bytes / COMPILED_BYTES_OF_A_STEP).unwrap_or(usize::MAX))?;
     let compiled = parsed.compile().map_err(wrong)?;
     let patterns = &mut budget.patterns;

@@ -143,7 +143,7 @@ impl fmt::Display for Type {
 
 /// A type with the bounds of a schema, from which costs are estimated.
 #[derive(Clone, Debug)]
-pub struct Declared {
+pub struct DeclaredType {
     /// What it is.
     pub shape: Shape,
     /// Maximum number of elements, entries, characters or bytes of a value.
@@ -158,17 +158,17 @@ pub enum Shape {
     /// A scalar, or a value of unknown structure.
     Scalar(Type),
     /// A list.
-    List(Arc<Declared>),
+    List(Arc<DeclaredType>),
     /// A map with texts as keys.
-    Map(Arc<Declared>),
+    Map(Arc<DeclaredType>),
     /// An object with its fields, as expressions name them.
-    Object(BTreeMap<String, Arc<Declared>>),
+    Object(BTreeMap<String, Arc<DeclaredType>>),
 }
 
 /// Maximum size of requests in bytes: the bound of values without a bound of their own.
 const LARGEST_REQUEST: u64 = 3 * 1024 * 1024;
 
-impl Declared {
+impl DeclaredType {
     /// A scalar.
     #[must_use]
     pub fn scalar(scalar: Type, most_elements: u64, least_bytes: u64) -> Self {
@@ -177,14 +177,14 @@ impl Declared {
 
     /// A list, with this maximum number of elements or as many as a request can hold.
     #[must_use]
-    pub fn list(item: Arc<Declared>, most: Option<u64>) -> Self {
+    pub fn list(item: Arc<DeclaredType>, most: Option<u64>) -> Self {
         let most = most.unwrap_or_else(|| (LARGEST_REQUEST - 2) / (item.least_bytes + 1));
         Self { shape: Shape::List(item), most_elements: most, least_bytes: 2 }
     }
 
     /// A map, with this maximum number of entries or as many as a request can hold.
     #[must_use]
-    pub fn map(value: Arc<Declared>, most: Option<u64>) -> Self {
+    pub fn map(value: Arc<DeclaredType>, most: Option<u64>) -> Self {
         /// The size of an entry without its value.
         const ENTRY: u64 = 6;
         let most = most.unwrap_or_else(|| (LARGEST_REQUEST - 2) / (value.least_bytes + ENTRY));
@@ -208,7 +208,7 @@ impl Declared {
             Shape::List(item) => Type::list(item.to_type(&format!("{name}.@idx"))),
             Shape::Map(value) => Type::map(Type::Text, value.to_type(&format!("{name}.@elem"))),
             Shape::Object(fields) => {
-                let typed = |(field, declared): (&String, &Arc<Declared>)| {
+                let typed = |(field, declared): (&String, &Arc<DeclaredType>)| {
                     (field.clone(), declared.to_type(&format!("{name}.{field}")))
                 };
                 Type::object(name, fields.iter().map(typed))

@@ -12,7 +12,7 @@ use crate::text;
 use crate::time::{Timestamp, parse_duration};
 
 /// The result of an expression, or of a part of one.
-pub(crate) type Evaluated<'v> = Result<Val<'v>, EvalError>;
+pub(crate) type Evaluation<'v> = Result<Val<'v>, EvalError>;
 
 /// The part of a value's schema that expressions see.
 pub trait Typing: std::fmt::Debug {

@@ -12,7 +12,7 @@ pub(crate) struct Division<T> {
 
 /// What a change has moved.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Moved<T> {
+pub(crate) struct MovedItems<T> {
     /// Newly surplus.
     pub(crate) going: Vec<T>,
     /// No longer surplus.
@@ -35,7 +35,7 @@ impl<T: Ord + Clone> Division<T> {
     }
 
     /// Adds one. If it is surplus itself, it is among the moved.
-    pub(crate) fn insert(&mut self, thing: T) -> Moved<T> {
+    pub(crate) fn insert(&mut self, thing: T) -> MovedItems<T> {
         if self.going.last().is_some_and(|last| thing < *last) {
             self.going.insert(thing.clone());
             let mut moved = self.balance();
@@ -59,16 +59,16 @@ impl<T: Ord + Clone> Division<T> {
     }
 
     /// Takes one out.
-    pub(crate) fn remove(&mut self, thing: &T) -> Moved<T> {
+    pub(crate) fn remove(&mut self, thing: &T) -> MovedItems<T> {
         if !self.going.remove(thing) {
             self.staying.remove(thing);
         }
         self.balance()
     }
 
-    fn balance(&mut self) -> Moved<T> {
+    fn balance(&mut self) -> MovedItems<T> {
         let target = (self.going.len() + self.staying.len()).saturating_sub(self.kept);
-        let mut moved = Moved { going: Vec::new(), staying: Vec::new() };
+        let mut moved = MovedItems { going: Vec::new(), staying: Vec::new() };
         while self.going.len() > target
             && let Some(thing) = self.going.pop_last()
         {

@@ -17,7 +17,7 @@ use gc_types::{
 use crate::measures::{Measurement, ReportQueue};
 use crate::objects::{Facts, Kind};
 pub use lanes::Lane;
-use lanes::Waiting;
+use lanes::WaitingObjects;
 
 /// Requests of one collector that are in flight at a time.
 pub const IN_FLIGHT: usize = 64;
@@ -97,7 +97,7 @@ pub enum Decision {
 
 /// A request that has ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended<'a> {
+pub struct EndedRequest<'a> {
     /// The object that it was decided for.
     pub key: &'a ObjectKey,
     /// The request.
@@ -142,7 +142,7 @@ pub trait Collector {
         None
     }
     /// Takes the outcome of a request. After a failure the object is reconciled again in any case.
-    fn finished(&mut self, _ended: Ended<'_>, _dirty: &mut Vec<ObjectKey>) {}
+    fn finished(&mut self, _ended: EndedRequest<'_>, _dirty: &mut Vec<ObjectKey>) {}
     /// A request that was about to be sent has been withheld.
     fn skipped(&mut self, _key: &ObjectKey, _request: &Request) {}
     /// Its queue of Events and measurements, if it has one.
@@ -157,7 +157,7 @@ pub trait Collector {
 }
 
 /// A collector with its schedule, independent of its type.
-pub trait Collecting: Send + 'static {
+pub trait AnyCollector: Send + 'static {
     /// The kinds that it observes.
     fn kinds(&self) -> &'static [Kind];
     /// Sets the time, which never decreases.
@@ -182,12 +182,12 @@ pub trait Collecting: Send + 'static {
     /// The next measurement.
     fn take_measurement(&mut self) -> Option<Measurement>;
     /// The current state of the collector.
-    fn standing(&self) -> Standing;
+    fn standing(&self) -> CollectorState;
 }
 
 /// The current state of a collector.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Standing {
+pub struct CollectorState {
     /// The counters since the start.
     pub counts: Counts,
     /// Objects to reconcile, now or later.
@@ -200,7 +200,7 @@ pub struct Standing {
     pub gauges: Vec<Measurement>,
 }
 
-impl<J: Collector + Send + 'static> Collecting for Engine<J> {
+impl<J: Collector + Send + 'static> AnyCollector for Engine<J> {
     fn kinds(&self) -> &'static [Kind] {
         self.collector.kinds()
     }
@@ -245,7 +245,7 @@ impl<J: Collector + Send + 'static> Collecting for Engine<J> {
         self.collector.reports()?.take_measurement()
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> CollectorState {
         Self::standing(self)
     }
 }
@@ -288,7 +288,7 @@ pub struct Engine<J> {
     listed: Timestamp,
     flying: BTreeMap<EffectId, Flight>,
     /// Objects that wait for room in a lane.
-    waiting: Waiting,
+    waiting: WaitingObjects,
     busy: BTreeSet<ObjectKey>,
     failures: BTreeMap<ObjectKey, u32>,
     /// The last request that was applied, until the watch shows its effect: not repeated.
@@ -317,7 +317,7 @@ impl<J: Collector> Engine<J> {
             when: BTreeMap::new(),
             listed: Timestamp::default(),
             flying: BTreeMap::new(),
-            waiting: Waiting::default(),
+            waiting: WaitingObjects::default(),
             busy: BTreeSet::new(),
             failures: BTreeMap::new(),
             done: BTreeMap::new(),
@@ -495,14 +495,14 @@ impl<J: Collector> Engine<J> {
 
     /// Its current state.
     #[must_use]
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> CollectorState {
         let mut gauges = Vec::new();
         self.collector.gauges(&mut gauges);
         let due = self.due.first().map(|(time, _)| *time);
         let undecided = self.collector.undecided();
         let listed = (undecided > 0).then_some(self.listed);
         let first = due.into_iter().chain(listed).min().unwrap_or(self.now);
-        Standing {
+        CollectorState {
             counts: self.counts,
             waiting: self.due.len() + self.waiting.len() + undecided,
             overdue_milliseconds: self.now.since(first).max(0),
@@ -626,7 +626,7 @@ impl<J: Collector> Engine<J> {
             }
         };
         let mut dirty = Vec::new();
-        let ended = Ended { key: &key, request: &request, outcome, now: self.now };
+        let ended = EndedRequest { key: &key, request: &request, outcome, now: self.now };
         self.collector.finished(ended, &mut dirty);
         self.schedule_all(dirty);
         match asked {

@@ -126,7 +126,7 @@ fn expires_at(text: &Arc<str>) -> Result<Timestamp, BadMark> {
 
 /// An object with annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Marked {
+struct MarkedObject {
     uid: Uid,
     resource_version: ResourceVersion,
     deleting: bool,
@@ -134,7 +134,7 @@ struct Marked {
     expiry: Result<Option<(Timestamp, String)>, BadMark>,
 }
 
-impl Marked {
+impl MarkedObject {
     fn verdict(&self, key: &ObjectKey, policy: PropagationPolicy, now: Timestamp) -> Decision {
         let Ok(Some((at, why))) = &self.expiry else { return Decision::Leave };
         if self.deleting {
@@ -157,7 +157,7 @@ impl Marked {
 /// Objects with annotations, and the Events about invalid ones.
 #[derive(Debug, Default)]
 struct MarkedCache {
-    objects: BTreeMap<ObjectKey, Marked>,
+    objects: BTreeMap<ObjectKey, MarkedObject>,
     /// Objects that a list in progress has not contained yet.
     unseen: BTreeMap<ResourceId, BTreeSet<ObjectKey>>,
     events: VecDeque<EventRecord>,
@@ -177,7 +177,7 @@ pub struct ExpiryCounts {
 
 impl MarkedCache {
     /// Adds one. An invalid annotation is reported once, and again when it changes.
-    fn put(&mut self, key: ObjectKey, marked: Marked, dirty: &mut Vec<ObjectKey>) {
+    fn put(&mut self, key: ObjectKey, marked: MarkedObject, dirty: &mut Vec<ObjectKey>) {
         let before = self.objects.get(&key);
         let is_reported =
             before.is_some_and(|before| before.uid == marked.uid && before.expiry == marked.expiry);
@@ -292,7 +292,7 @@ impl ExpiryEngine {
                 return self.nothing_followed();
             }
             let Some(object) = self.last.take().filter(|object| object.key == key) else { return };
-            let marked = Marked {
+            let marked = MarkedObject {
                 uid: object.uid,
                 resource_version: object.resource_version,
                 deleting: object.deletion.deleting,
@@ -399,7 +399,7 @@ impl FinishedExpiry {
         match meta.marks.as_ref().filter(|marks| foreign::are_meant(marks, &self.tools)) {
             None => self.cache.remove(&key),
             Some(marks) => {
-                let marked = Marked {
+                let marked = MarkedObject {
                     uid: meta.uid.clone(),
                     resource_version: meta.resource_version,
                     deleting: meta.deleting,

@@ -11,7 +11,7 @@ pub use facts::Job;
 use gc_types::{ObjectKey, Outcome, PropagationPolicy, Request, Timestamp};
 
 use crate::collectors::{CollectorEntry, WATCH_DELETE, Watches, rule};
-use crate::engine::{Collector, Decision, Ended, Observation, reason};
+use crate::engine::{Collector, Decision, EndedRequest, Observation, reason};
 use crate::measures::{JOB_DELETION_LATENESS, ReportQueue};
 use crate::objects::{Cache, Facts, Kind, time_text};
 
@@ -91,7 +91,11 @@ impl Collector for JobCollector {
         decision
     }
 
-    fn finished(&mut self, Ended { key, outcome, now, .. }: Ended<'_>, _dirty: &mut Vec<ObjectKey>) {
+    fn finished(
+        &mut self,
+        EndedRequest { key, outcome, now, .. }: EndedRequest<'_>,
+        _dirty: &mut Vec<ObjectKey>,
+    ) {
         let expired = self.expired.remove(key);
         if let (Outcome::Applied(_), Some(expires)) = (outcome, expired) {
             let late = u32::try_from(now.since(expires).max(0)).unwrap_or(u32::MAX);

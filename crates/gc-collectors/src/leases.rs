@@ -16,7 +16,7 @@ use gc_types::{
 };
 
 use crate::collectors::{CollectorEntry, READ, WATCH_DELETE, WRITE_EVENTS, Watches, rule};
-use crate::engine::{Collector, Decision, Ended, Observation, reason};
+use crate::engine::{Collector, Decision, EndedRequest, Observation, reason};
 use crate::measures::{LEASES_STALE, Measurement, ReportQueue, Tally};
 use crate::nodes::Node;
 use crate::objects::{Cache, Facts, Kind, time_text};
@@ -257,7 +257,11 @@ impl Collector for LeaseCollector {
         }
     }
 
-    fn finished(&mut self, Ended { key, request, outcome, now }: Ended<'_>, _dirty: &mut Vec<ObjectKey>) {
+    fn finished(
+        &mut self,
+        EndedRequest { key, request, outcome, now }: EndedRequest<'_>,
+        _dirty: &mut Vec<ObjectKey>,
+    ) {
         if let (Request::Read { .. }, Outcome::Absent | Outcome::Found(_)) = (request, outcome)
             && self.leases.get(key).is_some()
         {

@@ -40,7 +40,7 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
 
 /// What is left of one resource after its collection was deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Remaining {
+pub struct RemainingObjects {
     /// `resource.group`; with an empty group, `resource.`.
     pub resource: String,
     /// How many objects.
@@ -63,7 +63,7 @@ pub struct Pass {
     /// Deletions and lists that failed, each with the reason.
     pub failures: Vec<String>,
     /// What is left.
-    pub remaining: Vec<Remaining>,
+    pub remaining: Vec<RemainingObjects>,
 }
 
 /// What to do after a pass.
@@ -97,7 +97,7 @@ pub struct Condition {
 
 impl Pass {
     /// Whether a resource is left whose objects neither end by themselves nor wait for a finalizer.
-    fn unexplained(&self) -> impl Iterator<Item = &Remaining> {
+    fn unexplained(&self) -> impl Iterator<Item = &RemainingObjects> {
         self.remaining.iter().filter(|left| left.objects > 0 && left.estimate() == 0)
     }
 
@@ -115,7 +115,7 @@ impl Pass {
     #[must_use]
     pub fn next(&self, terminating_seconds: i64) -> Next {
         let failed = !self.failures.is_empty() || !self.undiscovered.is_empty() || !self.unparsed.is_empty();
-        let grace_left = |left: &&Remaining| left.finalizers.is_empty() && left.grace_seconds > 0;
+        let grace_left = |left: &&RemainingObjects| left.finalizers.is_empty() && left.grace_seconds > 0;
         // Grace periods that should be over explain nothing any more.
         let overdue = self
             .remaining
@@ -125,7 +125,7 @@ impl Pass {
         if failed || overdue || self.unexplained().next().is_some() {
             return Next::Retry;
         }
-        match self.remaining.iter().filter(|left| left.objects > 0).map(Remaining::estimate).max() {
+        match self.remaining.iter().filter(|left| left.objects > 0).map(RemainingObjects::estimate).max() {
             Some(estimate) => Next::Wait { seconds: estimate / 2 + 1 },
             None => Next::Finalize,
         }
@@ -218,7 +218,7 @@ impl Pass {
     }
 }
 
-impl Remaining {
+impl RemainingObjects {
     /// How long the rest is expected to stay, seconds; 0 if nothing explains it.
     fn estimate(&self) -> i64 {
         if self.grace_seconds > 0 {
@@ -288,12 +288,17 @@ mod tests {
     use super::memory::Groups;
     use super::*;
 
-    fn left(resource: &str, objects: usize, finalizers: &[(&str, usize)], grace_seconds: i64) -> Remaining {
+    fn left(
+        resource: &str,
+        objects: usize,
+        finalizers: &[(&str, usize)],
+        grace_seconds: i64,
+    ) -> RemainingObjects {
         let finalizers = finalizers.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-        Remaining { resource: resource.into(), objects, finalizers, grace_seconds }
+        RemainingObjects { resource: resource.into(), objects, finalizers, grace_seconds }
     }
 
-    fn pass(remaining: Vec<Remaining>) -> Pass {
+    fn pass(remaining: Vec<RemainingObjects>) -> Pass {
         Pass { remaining, ..Pass::default() }
     }
 

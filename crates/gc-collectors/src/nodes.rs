@@ -21,7 +21,7 @@ use gc_types::{
 use serde_json::json;
 
 use crate::collectors::{CHANGE, CollectorEntry, WRITE_EVENTS, Watches, rule};
-use crate::engine::{Collector, Decision, Ended, MachineState, Observation, reason};
+use crate::engine::{Collector, Decision, EndedRequest, MachineState, Observation, reason};
 use crate::measures;
 use crate::measures::{Measurement, ReportQueue, reading};
 use crate::objects::{Cache, Facts, Kind};
@@ -480,7 +480,11 @@ impl Collector for NodeLifecycle {
         self.machines.get(key).map(|machine| machine.next_lookup)
     }
 
-    fn finished(&mut self, Ended { key, request, outcome, now }: Ended<'_>, _dirty: &mut Vec<ObjectKey>) {
+    fn finished(
+        &mut self,
+        EndedRequest { key, request, outcome, now }: EndedRequest<'_>,
+        _dirty: &mut Vec<ObjectKey>,
+    ) {
         let Request::Delete { .. } = request else { return };
         match outcome {
             Outcome::Applied(_) => {

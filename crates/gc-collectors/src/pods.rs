@@ -15,7 +15,7 @@ use kept::{Deletion, KeptPod, KeptPods, Put};
 use serde_json::json;
 
 use crate::collectors::{CollectorEntry, READ, Watches, rule};
-use crate::engine::{Collector, Decision, Ended, Observation, reason};
+use crate::engine::{Collector, Decision, EndedRequest, Observation, reason};
 use crate::measures::{Measurement, POD_DELETION_ERRORS, POD_DELETIONS, PODS_BLOCKED, ReportQueue, reading};
 use crate::nodes::Node;
 use crate::objects::{Cache, Facts, Kind, time_text};
@@ -138,7 +138,7 @@ fn removal(pod: &KeptPod, sweep: Sweep, now: Timestamp) -> Option<(Request, Reas
 
 /// A node name that pods have and no node has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Missing {
+struct MissingNode {
     since: Timestamp,
     /// When the last live read was sent.
     sent: Option<Timestamp>,
@@ -151,7 +151,7 @@ struct Missing {
     newer: BTreeSet<ObjectKey>,
 }
 
-impl Missing {
+impl MissingNode {
     fn since(since: Timestamp) -> Self {
         Self { since, sent: None, confirmed: None, asking: false, newer: BTreeSet::new() }
     }
@@ -172,7 +172,7 @@ impl Missing {
 pub struct PodCollector {
     pods: KeptPods,
     nodes: Cache<Node>,
-    missing: BTreeMap<Arc<str>, Missing>,
+    missing: BTreeMap<Arc<str>, MissingNode>,
     /// Pods that are deleted except for their finalizers.
     held: BTreeSet<ObjectKey>,
     /// Pods whose deletion was applied, until they are observed again: their removal may be observed late.
@@ -269,7 +269,7 @@ impl PodCollector {
         if self.nodes.get(&key).is_some() {
             self.missing.remove(name);
         } else if self.pods.has_node(name) && !self.missing.contains_key(name) {
-            self.missing.insert(Arc::clone(name), Missing::since(now));
+            self.missing.insert(Arc::clone(name), MissingNode::since(now));
             dirty.push(key);
         }
     }
@@ -290,7 +290,7 @@ impl PodCollector {
             None => match self.missing.get(name) {
                 Some(missing) if missing.condemns(&pod.key(), now) => return Some(Sweep::Orphaned),
                 // No proof yet, or one that is outdated or older than the pod.
-                Some(Missing { asking: false, .. }) => dirty.push(node_key),
+                Some(MissingNode { asking: false, .. }) => dirty.push(node_key),
                 _ => {}
             },
         }
@@ -454,7 +454,11 @@ impl Collector for PodCollector {
         into.push(reading(&PODS_BLOCKED, self.held.len()));
     }
 
-    fn finished(&mut self, Ended { key, request, outcome, now }: Ended<'_>, dirty: &mut Vec<ObjectKey>) {
+    fn finished(
+        &mut self,
+        EndedRequest { key, request, outcome, now }: EndedRequest<'_>,
+        dirty: &mut Vec<ObjectKey>,
+    ) {
         let Request::Read { .. } = request else { return self.count(key, request, outcome) };
         let Some(missing) = self.missing.get_mut(&key.name) else { return };
         match outcome {
@@ -463,7 +467,7 @@ impl Collector for PodCollector {
                 dirty.extend(self.pods.on_node(&key.name).map(|pod| pod.key()));
             }
             // It exists, and the watch will deliver it; if it does not, everything starts over.
-            Outcome::Found(_) => *missing = Missing::since(now),
+            Outcome::Found(_) => *missing = MissingNode::since(now),
             _ => {}
         }
     }

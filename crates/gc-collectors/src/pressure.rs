@@ -301,7 +301,7 @@ pub fn reclaims(topology: Topology, role: Role) -> &'static [Reclaim] {
 
 /// The filesystems as measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Measured {
+pub struct MeasuredFilesystems {
     /// Their layout.
     pub topology: Topology,
     /// The node's.
@@ -310,7 +310,7 @@ pub struct Measured {
     pub images: Filesystem,
 }
 
-impl Measured {
+impl MeasuredFilesystems {
     /// The filesystem that a signal is about. Thresholds on writable layers follow those of their filesystem, so
     /// users cannot set them separately (8.1).
     fn of(&self, role: Role) -> &Filesystem {
@@ -343,7 +343,7 @@ pub struct PressureMemory {
 /// reclaim.
 pub fn observe(
     thresholds: &[Threshold],
-    measured: &Measured,
+    measured: &MeasuredFilesystems,
     memory: &mut PressureMemory,
     now: UnixNanoseconds,
 ) -> Vec<Pressure> {
@@ -521,7 +521,7 @@ mod tests {
         assert!(settings(&[("imagefs.available", "15%")]).ignored().is_empty());
     }
 
-    fn measured(available: u64) -> Measured {
+    fn measured(available: u64) -> MeasuredFilesystems {
         let disk = |path: &str, available_bytes| Filesystem {
             path: path.into(),
             capacity_bytes: 1000,
@@ -529,7 +529,7 @@ mod tests {
             inodes: 0,
             inodes_free: 0,
         };
-        Measured {
+        MeasuredFilesystems {
             topology: Topology::DedicatedImages,
             node: disk("/node", 900),
             images: disk("/images", available),

@@ -15,7 +15,7 @@ use gc_types::{Change, ObjectKey, Outcome, PropagationPolicy, Reason, Request, R
 use serde_json::{Value, json};
 
 use crate::collectors::{CollectorEntry, READ, Watches, rule};
-use crate::engine::{Collector, Decision, Ended, Observation, reason};
+use crate::engine::{Collector, Decision, EndedRequest, Observation, reason};
 use crate::leases::{IDENTITY_NAMESPACE, Lease};
 use crate::objects::{Cache, Facts, Kind, time_text};
 
@@ -247,7 +247,11 @@ impl Collector for StorageVersionCollector {
         self.reading.remove(key);
     }
 
-    fn finished(&mut self, Ended { key, request, outcome, now }: Ended<'_>, _dirty: &mut Vec<ObjectKey>) {
+    fn finished(
+        &mut self,
+        EndedRequest { key, request, outcome, now }: EndedRequest<'_>,
+        _dirty: &mut Vec<ObjectKey>,
+    ) {
         let Request::Read { .. } = request else { return };
         let Some(server) = self.reading.remove(key) else { return };
         // Any other answer proves nothing (BEAT-SV-1).

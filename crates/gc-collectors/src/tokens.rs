@@ -17,7 +17,7 @@ use gc_types::{
 use serde_json::json;
 
 use crate::collectors::{CHANGE, CollectorEntry, Rule, WATCH, WRITE_EVENTS, Watches, rule};
-use crate::engine::{Collector, Decision, Ended, Observation, reason};
+use crate::engine::{Collector, Decision, EndedRequest, Observation, reason};
 use crate::measures::ReportQueue;
 use crate::objects::{Cache, Facts, Kind};
 
@@ -306,7 +306,11 @@ impl Collector for TokenCollector {
         }
     }
 
-    fn finished(&mut self, Ended { key, request, outcome, now }: Ended<'_>, dirty: &mut Vec<ObjectKey>) {
+    fn finished(
+        &mut self,
+        EndedRequest { key, request, outcome, now }: EndedRequest<'_>,
+        dirty: &mut Vec<ObjectKey>,
+    ) {
         let applied = matches!(outcome, Outcome::Applied(_));
         match request {
             Request::Barrier { .. } => {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use gc_collectors::certificates::CertificateCollector;
 use gc_collectors::collectors::{Controller, Watches};
-use gc_collectors::engine::{Collecting, Engine, Observation};
+use gc_collectors::engine::{AnyCollector, Engine, Observation};
 use gc_collectors::expiry::FinishedExpiry;
 use gc_collectors::jobs::JobCollector;
 use gc_collectors::lease_candidates::LeaseCandidateCollector;
@@ -68,7 +68,7 @@ fn overdue(kind: Kind) -> Value {
     }
 }
 
-fn all() -> Vec<(Controller, Box<dyn Collecting>)> {
+fn all() -> Vec<(Controller, Box<dyn AnyCollector>)> {
     let deleters = Deleters { host_path: true, ..Deleters::default() };
     vec![
         (Controller::PodGarbageCollector, Box::new(Engine::new(PodCollector::new(0)))),

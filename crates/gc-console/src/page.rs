@@ -50,7 +50,7 @@ use serde_json::{Value, json};
 
 pub use console::maker;
 use feed::Feed;
-pub use home::Attached;
+pub use home::AttachedCollectors;
 use home::Home;
 use maps::MapQuestion;
 use overview::Mode;
@@ -106,9 +106,9 @@ const LONGEST_REASON: usize = 500;
 
 /// The page of one server. Cheap to clone.
 #[derive(Clone)]
-pub struct Page(Arc<Shared>);
+pub struct Page(Arc<PageState>);
 
-struct Shared {
+struct PageState {
     sessions: Sessions,
     feed: Feed,
     streams: Streams,
@@ -171,13 +171,13 @@ impl Page {
     }
 
     /// Of collectors beside a server elsewhere, which obey these orders.
-    pub fn attached(orders: Control, collectors: Attached) -> Self {
+    pub fn attached(orders: Control, collectors: AttachedCollectors) -> Self {
         Self::of(CollectorClock::default(), orders, Home::Attached(collectors))
     }
 
     fn of(clock: CollectorClock, orders: Control, home: Home) -> Self {
         let feed = Feed::default();
-        Self(Arc::new(Shared {
+        Self(Arc::new(PageState {
             sessions: Sessions::default(),
             streams: Streams::new(feed.clone()),
             feed,
@@ -410,7 +410,7 @@ impl Page {
         }
     }
 
-    async fn view(&self, request: &ExtensionRequest, user: &Requester) -> Result<views::Shared, Refusal> {
+    async fn view(&self, request: &ExtensionRequest, user: &Requester) -> Result<views::SharedView, Refusal> {
         let clock = self.0.clock.clock()();
         let running = self.0.feed.controllers();
         let runs = |collector: &str| running.contains(collector);
@@ -449,12 +449,12 @@ impl Page {
         request: &ExtensionRequest,
         user: &Requester,
     ) -> Result<(Value, Duration), Refusal> {
-        let views::Shared { view, rights, .. } = self.view(request, user).await?;
+        let views::SharedView { view, rights, .. } = self.view(request, user).await?;
         let mut sight = Sight::new(user.clone());
         sight.refresh().await;
         // Nodes are in no namespace.
-        let sees_nodes = namespace.is_empty() && sight.may_see(&feed::About::of_nodes());
-        let mut in_sight = |about: &feed::About| {
+        let sees_nodes = namespace.is_empty() && sight.may_see(&feed::ChangeSubject::of_nodes());
+        let mut in_sight = |about: &feed::ChangeSubject| {
             (namespace.is_empty() || &*about.namespace == namespace) && sight.may_see(about)
         };
         let now = jiff::Timestamp::now();
@@ -517,7 +517,7 @@ impl Page {
     }
 
     async fn search(&self, request: &ExtensionRequest, user: &Requester) -> Result<ExtensionAnswer, Refusal> {
-        let views::Shared { view, .. } = self.view(request, user).await?;
+        let views::SharedView { view, .. } = self.view(request, user).await?;
         let text = parameter(request, "q").unwrap_or_default();
         Ok(ExtensionAnswer::json(200, &overview::search(&view.survey, text)))
     }

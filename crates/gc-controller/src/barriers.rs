@@ -38,7 +38,7 @@ pub const CACHE_DISTRUST: Duration = Duration::from_mins(10);
 
 /// A resource, or one namespace of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct ListScope {
     /// The resource.
     pub resource: ResourceId,
     /// The namespace; all of them if absent.
@@ -52,7 +52,7 @@ pub struct List {
     /// Its number, by which its end is reported.
     pub number: u64,
     /// What is listed.
-    pub place: Place,
+    pub place: ListScope,
     /// Any state is new enough that is no older than this version, so that the server's cache may answer; the present
     /// state of the store otherwise.
     pub not_older_than: Option<ResourceVersion>,
@@ -101,17 +101,17 @@ pub struct Answer {
 
 /// A barrier that waits for its watch, or for its list to begin.
 #[derive(Clone, Debug)]
-struct Asked {
+struct WaitingBarrier {
     effect: EffectId,
-    place: Place,
+    place: ListScope,
     at_least: ResourceVersion,
     patient_until: Moment,
 }
 
 /// Barriers that share a list.
 #[derive(Clone, Debug)]
-struct Running {
-    place: Place,
+struct RunningList {
+    place: ListScope,
     effects: Vec<(EffectId, ResourceVersion)>,
     /// The list from the cache, while it is under way.
     from_cache: Option<u64>,
@@ -145,8 +145,8 @@ pub struct Barriers {
     listing: BTreeSet<ResourceId>,
     /// Resources whose versions are from before the server was restored, until they are synced again.
     outdated: BTreeSet<ResourceId>,
-    asked: Vec<Asked>,
-    running: Vec<Running>,
+    asked: Vec<WaitingBarrier>,
+    running: Vec<RunningList>,
     next_number: u64,
     /// When the lists of the last second began.
     begun: VecDeque<Moment>,
@@ -209,9 +209,9 @@ impl Barriers {
     }
 
     /// A barrier is asked for: everything up to `at_least`, or everything there is now where that is unknown.
-    pub fn ask(&mut self, effect: EffectId, place: Place, at_least: ResourceVersion, now: Moment) {
+    pub fn ask(&mut self, effect: EffectId, place: ListScope, at_least: ResourceVersion, now: Moment) {
         let patience = if at_least == ResourceVersion::UNKNOWN { Duration::ZERO } else { BARRIER_PATIENCE };
-        self.asked.push(Asked { effect, place, at_least, patient_until: now.after(patience) });
+        self.asked.push(WaitingBarrier { effect, place, at_least, patient_until: now.after(patience) });
     }
 
     /// The barriers that a watch has reached.
@@ -266,7 +266,7 @@ impl Barriers {
         if self.running.len() >= BARRIER_LISTS {
             return None;
         }
-        let due = |asked: &&Asked| asked.patient_until <= now && self.may_begin(&asked.place);
+        let due = |asked: &&WaitingBarrier| asked.patient_until <= now && self.may_begin(&asked.place);
         let place = self.asked.iter().find(due)?.place.clone();
         let asks_cache = self.asks_cache(&place);
         // Every request made before the list begins shares it.
@@ -276,7 +276,7 @@ impl Barriers {
         let not_older_than = newest.filter(|_| asks_cache);
         let number = self.next_number;
         let cached = not_older_than.is_some();
-        self.running.push(Running {
+        self.running.push(RunningList {
             place: place.clone(),
             effects,
             begun: now,
@@ -295,7 +295,7 @@ impl Barriers {
     }
 
     /// Whether the cache can answer those that wait for a place, and is to.
-    fn asks_cache(&self, place: &Place) -> bool {
+    fn asks_cache(&self, place: &ListScope) -> bool {
         let mut sharing = self.asked.iter().filter(|asked| asked.place == *place);
         let is_comparable = sharing.all(|asked| asked.at_least != ResourceVersion::UNKNOWN);
         is_comparable && !matches!(self.cache, Cache::DistrustedUntil(_))
@@ -303,7 +303,7 @@ impl Barriers {
 
     /// Whether a list of a place may begin: none is under way, and none finds out whether this one can be asked of the
     /// cache.
-    fn may_begin(&self, place: &Place) -> bool {
+    fn may_begin(&self, place: &ListScope) -> bool {
         let is_finding_out =
             self.cache == Cache::Unknown && self.running.iter().any(|running| running.from_cache.is_some());
         let is_listed = self.running.iter().any(|running| running.place == *place);
@@ -416,7 +416,7 @@ impl Barriers {
     }
 }
 
-impl Running {
+impl RunningList {
     fn is_of(&self, number: u64) -> bool {
         self.from_cache == Some(number) || self.from_store == Some(number)
     }

@@ -103,7 +103,7 @@ struct Slot {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Counted {
+struct CountedDeletions {
     slots: VecDeque<Slot>,
     tripped: Option<Trip>,
 }
@@ -163,19 +163,19 @@ impl Definitions {
 #[derive(Clone, Debug)]
 pub struct Breaker {
     options: BreakerOptions,
-    resources: BTreeMap<Arc<str>, Counted>,
+    resources: BTreeMap<Arc<str>, CountedDeletions>,
     /// Resources of which nothing is ever deleted.
     kept: BTreeSet<Arc<str>>,
     definitions: Definitions,
     trips: u64,
     next_ticket: u64,
     /// When the kinds vanished, by resource, over which it has tripped, and whether it was resumed since.
-    vanished: BTreeMap<Arc<str>, Vanished>,
+    vanished: BTreeMap<Arc<str>, VanishedKind>,
 }
 
 /// A kind of which every object was missing from one list.
 #[derive(Clone, Copy, Debug)]
-struct Vanished {
+struct VanishedKind {
     at: Timestamp,
     /// An operator has resumed it, and what vanished until then may be believed.
     is_resumed: bool,
@@ -251,7 +251,7 @@ impl Breaker {
         if !self.resources.contains_key(resource) && known >= COUNTED_RESOURCES {
             return Err(Admission::Withheld(WithheldBy::Breaker));
         }
-        self.vanished.insert(Arc::clone(resource), Vanished { at: vanished_at, is_resumed: false });
+        self.vanished.insert(Arc::clone(resource), VanishedKind { at: vanished_at, is_resumed: false });
         let counted = self.resources.entry(Arc::clone(resource)).or_default();
         if counted.tripped.is_some() {
             return Err(Admission::Withheld(WithheldBy::Breaker));
@@ -357,7 +357,7 @@ impl Breaker {
     }
 }
 
-impl Counted {
+impl CountedDeletions {
     /// Drops what is out of the window, and begins a new slot if it is time.
     fn slide(&mut self, options: &BreakerOptions, objects: Option<usize>, first_ticket: u64, now: Timestamp) {
         let window = milliseconds(options.window);

@@ -16,11 +16,11 @@ use gc_types::{
 };
 
 use crate::Moment;
-use crate::barriers::{Answer, Barriers, List, ListEnd, Place};
+use crate::barriers::{Answer, Barriers, List, ListEnd, ListScope};
 use crate::breaker::{Admission, Breaker, Ticket, Trip, is_inferred, vanished_kinds};
 use crate::clocks::Reading;
 use crate::concurrency::{ConcurrencyOptions, ConcurrencyState, Pacer, Signal};
-use crate::requests::Performed;
+use crate::requests::PerformedRequest;
 
 /// Maximum time between two ticks of an engine.
 pub const LONGEST_SLEEP: Duration = Duration::from_secs(1);
@@ -304,7 +304,7 @@ impl<E: Engine> Controller<E> {
                 self.answer_at_once(&flight, Outcome::Applied(None), surroundings);
             }
             (Request::Barrier { resource, namespace, at_least }, Some(barriers)) => {
-                let place = Place { resource: *resource, namespace: namespace.clone() };
+                let place = ListScope { resource: *resource, namespace: namespace.clone() };
                 barriers.ask(flight.effect.id, place, *at_least, flight.begun);
                 self.asked.insert(flight.effect.id, flight);
             }
@@ -413,13 +413,13 @@ impl<E: Engine> Controller<E> {
     pub fn finished(
         &mut self,
         number: u64,
-        performed: Performed,
+        performed: PerformedRequest,
         server_took: Option<Duration>,
         now: Moment,
         surroundings: &impl Surroundings,
     ) {
         let Some(Flight { origin, effect, begun, ticket }) = self.flights.remove(&number) else { return };
-        let Performed { outcome, signal, round_trips } = performed;
+        let PerformedRequest { outcome, signal, round_trips } = performed;
         let took = now.since(begun);
         // How long others took says nothing about the API server.
         let per_call = server_took.unwrap_or(took) / round_trips.max(1);

@@ -1,6 +1,6 @@
 //! The engines of garbage collection, as a [`Controller`](crate::controller::Controller) drives them.
 
-use gc_collectors::engine::Collecting;
+use gc_collectors::engine::AnyCollector;
 use gc_collectors::expiry::ExpiryEngine;
 use gc_collectors::policies::roster::{Member, Roster};
 use gc_types::{Effect, EffectId, Event, Outcome, ResourceId, Timestamp};
@@ -131,7 +131,7 @@ impl<C: ?Sized> std::fmt::Debug for ByFacts<C> {
     }
 }
 
-impl<C: Collecting + ?Sized> Engine for ByFacts<C> {
+impl<C: AnyCollector + ?Sized> Engine for ByFacts<C> {
     type Origin = ();
 
     fn tick(&mut self, now: Timestamp, _steady: Timestamp) {

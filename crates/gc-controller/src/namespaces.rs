@@ -1,7 +1,7 @@
 //! The loop of the namespace controller: which terminating namespace gets a pass when, what its passes ask of the server, and
 //! what they remember for later ones.
 //!
-//! A pass decides by itself ([`Emptying`]), and so does the queue of namespaces ([`Queue`]). [`Passes`] connects them: it
+//! A pass decides by itself ([`EmptyingPass`]), and so does the queue of namespaces ([`Queue`]). [`Passes`] connects them: it
 //! begins passes, hands out their questions, takes the answers in any order and reports how passes have ended. It obeys the
 //! same restraints as every [`Controller`](crate::controller::Controller): a pause, a dry run, the circuit breaker and the
 //! concurrency limit. It neither sends nor waits: `gc-kube` drives it over HTTP, and `gc-sim` over the registry.
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use gc_collectors::namespaces::emptying::{Ask, AskId, Contained, Emptying, End, Reply, View};
+use gc_collectors::namespaces::emptying::{Ask, AskId, ContainedResource, EmptyingPass, End, Reply, View};
 use gc_collectors::namespaces::memory::Memory;
 use gc_collectors::namespaces::queue::{QUEUED_NAMESPACES, Queue};
 use gc_types::{Timestamp, Uid, WithheldBy};
@@ -71,7 +71,7 @@ pub struct Answer {
 
 /// A pass that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedPass {
     /// The namespace.
     pub namespace: Arc<str>,
     /// Its UID, if the pass has seen it.
@@ -81,10 +81,10 @@ pub struct Ended {
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningPass {
     number: u64,
     is_dry_run: bool,
-    pass: Emptying,
+    pass: EmptyingPass,
     view: Arc<View>,
     document: Arc<Value>,
 }
@@ -95,7 +95,7 @@ pub struct Passes {
     queue: Queue,
     memory: Memory,
     /// The passes under way, of which the queue bounds the number.
-    running: BTreeMap<Arc<str>, Running>,
+    running: BTreeMap<Arc<str>, RunningPass>,
     next_number: u64,
     pacer: Pacer,
     /// Why there was no question at the last poll.
@@ -104,7 +104,7 @@ pub struct Passes {
     dry_runs: BTreeSet<Arc<str>>,
     /// The namespaces in which only others have something left to do.
     waiting_for_others: BTreeSet<Arc<str>>,
-    ended: VecDeque<Ended>,
+    ended: VecDeque<EndedPass>,
 }
 
 impl Passes {
@@ -191,7 +191,7 @@ impl Passes {
     /// one by then.
     fn abandon(&mut self, now: Timestamp, surroundings: &impl Surroundings) {
         let (is_held, is_dry_run) = (surroundings.is_held(), surroundings.dry_run().is_some());
-        let may_end = |running: &Running| is_held || running.is_dry_run != is_dry_run;
+        let may_end = |running: &RunningPass| is_held || running.is_dry_run != is_dry_run;
         let abandoned =
             self.running.extract_if(.., |_, running| may_end(running) && running.pass.awaits_nothing());
         for (name, _) in abandoned {
@@ -201,11 +201,11 @@ impl Passes {
 
     fn begin(&mut self, name: Arc<str>, is_dry_run: bool) {
         self.waiting_for_others.remove(&name);
-        let pass = Emptying::new(&name, is_dry_run);
+        let pass = EmptyingPass::new(&name, is_dry_run);
         let number = self.next_number;
         self.next_number += 1;
         let (view, document) = (Arc::default(), Arc::default());
-        self.running.insert(name, Running { number, is_dry_run, pass, view, document });
+        self.running.insert(name, RunningPass { number, is_dry_run, pass, view, document });
     }
 
     fn question_of(
@@ -215,7 +215,7 @@ impl Passes {
         now: Now,
         surroundings: &impl Surroundings,
     ) -> Option<Question> {
-        let Running { number, pass, view, document, .. } =
+        let RunningPass { number, pass, view, document, .. } =
             self.running.get_mut(name).filter(|running| running.is_dry_run == is_dry_run)?;
         loop {
             let (id, ask) = pass.ask(&mut self.memory, now.time)?;
@@ -264,7 +264,7 @@ impl Passes {
         let Some(end) = self.running.get(name).and_then(|running| running.pass.end()).cloned() else {
             return;
         };
-        let Some(Running { pass, .. }) = self.running.remove(name) else { return };
+        let Some(RunningPass { pass, .. }) = self.running.remove(name) else { return };
         self.queue.ended(name, &end, now);
         if pass.waits_for_others() {
             self.waiting_for_others.insert(Arc::clone(name));
@@ -273,11 +273,11 @@ impl Passes {
             self.dry_runs.insert(Arc::clone(name));
         }
         let uid = Some(&*pass.view().uid).filter(|uid| !uid.is_empty()).map(Uid::new);
-        self.ended.push_back(Ended { namespace: Arc::clone(name), uid, end });
+        self.ended.push_back(EndedPass { namespace: Arc::clone(name), uid, end });
     }
 
     /// The next pass that has ended, of those that were not reported yet.
-    pub fn poll_end(&mut self) -> Option<Ended> {
+    pub fn poll_end(&mut self) -> Option<EndedPass> {
         self.ended.pop_front()
     }
 
@@ -327,7 +327,7 @@ fn milliseconds_up(duration: Duration) -> i64 {
 }
 
 /// What a question deletes objects of.
-fn deleted_resource(ask: &Ask) -> Option<&Contained> {
+fn deleted_resource(ask: &Ask) -> Option<&ContainedResource> {
     match ask {
         Ask::DeleteAll(resource) | Ask::Delete(resource, _) => Some(resource),
         _ => None,

@@ -21,7 +21,7 @@ pub const FINALIZER_PAUSES: [Duration; 3] =
 
 /// An outcome, and what it says about the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Performed {
+pub struct PerformedRequest {
     /// For the engine.
     pub outcome: Outcome,
     /// For the concurrency.
@@ -30,7 +30,7 @@ pub struct Performed {
     pub round_trips: u32,
 }
 
-impl Performed {
+impl PerformedRequest {
     /// What is known without asking anybody.
     #[must_use]
     pub fn without_a_call(outcome: Outcome) -> Self {
@@ -87,7 +87,7 @@ pub struct Status {
 
 /// The object of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answered {
+pub struct AnsweredObject {
     /// For the engine.
     pub observed: ObservedObject,
     /// `metadata.resourceVersion` as the server wrote it.
@@ -109,7 +109,7 @@ pub trait Answer {
     /// # Errors
     ///
     /// Why it cannot be read.
-    fn object(&self) -> Result<Answered, String>;
+    fn object(&self) -> Result<AnsweredObject, String>;
     /// The `Status` in the body, if it is one.
     fn status(&self) -> Option<Status>;
     /// The beginning of the body, for people.
@@ -138,7 +138,7 @@ pub enum Step {
     /// Wait for this long, then ask [`Exchange::paused`].
     Pause(Duration),
     /// It is over.
-    Done(Performed),
+    Done(PerformedRequest),
 }
 
 /// What the answer to the last call is about.
@@ -185,7 +185,7 @@ impl<'a> Exchange<'a> {
         };
         let step = match first {
             Ok((stage, call)) => exchange.send(stage, call),
-            Err(outcome) => Step::Done(Performed::without_a_call(outcome)),
+            Err(outcome) => Step::Done(PerformedRequest::without_a_call(outcome)),
         };
         (exchange, step)
     }
@@ -275,7 +275,7 @@ impl<'a> Exchange<'a> {
 
     /// Returns true if the answer is the object that was asked for, by namespace and name; its UID may be another one.
     fn shows_object(&self, answer: &impl Answer) -> bool {
-        let is_subject = |shown: &Answered| {
+        let is_subject = |shown: &AnsweredObject| {
             self.key().is_some_and(|key| {
                 (&shown.observed.key.namespace, &shown.observed.key.name) == (&key.namespace, &key.name)
             })
@@ -354,7 +354,7 @@ impl<'a> Exchange<'a> {
             self.tries += 1;
             return Step::Pause(*pause);
         }
-        Step::Done(Performed { outcome, signal: self.signal, round_trips: self.round_trips })
+        Step::Done(PerformedRequest { outcome, signal: self.signal, round_trips: self.round_trips })
     }
 
     /// The pause is over.
@@ -407,7 +407,7 @@ fn proves_absence(resource: &ResourceInfo, key: &ObjectKey, status: &Status) -> 
 }
 
 /// The patch that removes a finalizer; none if the object does not carry it.
-fn finalizer_patch(shown: &Answered, finalizer: FinalizerName) -> Option<Value> {
+fn finalizer_patch(shown: &AnsweredObject, finalizer: FinalizerName) -> Option<Value> {
     let finalizer = finalizer.to_string();
     if !shown.finalizers.contains(&finalizer) {
         return None;

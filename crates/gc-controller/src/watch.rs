@@ -77,7 +77,7 @@ pub enum Signal {
     /// It failed, for this reason; `was_synced` if everything had been delivered before.
     Failing {
         /// Why.
-        why: Ended,
+        why: RequestEnd,
         /// Whether it was synced at some time.
         was_synced: bool,
     },
@@ -85,7 +85,7 @@ pub enum Signal {
 
 /// How what was asked for ended before it was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Ended {
+pub enum RequestEnd {
     /// The server ended the watch.
     #[error("the watch ended")]
     Finished,
@@ -115,7 +115,7 @@ pub enum Ended {
 
 /// What was asked for last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum LastRequest {
     Nothing,
     Page,
     Newest,
@@ -136,7 +136,7 @@ pub struct ListWatch {
     halvings: u32,
     version: Option<String>,
     continue_token: String,
-    asked: Asked,
+    asked: LastRequest,
     waits: Option<Duration>,
     backoff: Backoff,
     was_synced: bool,
@@ -156,7 +156,7 @@ impl ListWatch {
             halvings: 0,
             version: None,
             continue_token: String::new(),
-            asked: Asked::Nothing,
+            asked: LastRequest::Nothing,
             waits: None,
             backoff: Backoff::new(FIRST_DELAY, LONGEST_DELAY),
             was_synced: false,
@@ -176,17 +176,17 @@ impl ListWatch {
                 if self.continue_token.is_empty() {
                     self.signals.push_back(Signal::ListStarted);
                 }
-                self.asked = Asked::Page;
+                self.asked = LastRequest::Page;
                 Ask::Page { is_paged: self.paged, continue_token: self.continue_token.clone() }
             }
             Some(_) if self.suspicious => {
-                self.asked = Asked::Newest;
+                self.asked = LastRequest::Newest;
                 Ask::Newest
             }
             from => {
                 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // in [0, WATCH_SECONDS)
                 let seconds = WATCH_SECONDS + (fraction * f64::from(WATCH_SECONDS)) as u32;
-                self.asked = Asked::Watch { listing: from.is_none(), opened: false, seconds };
+                self.asked = LastRequest::Watch { listing: from.is_none(), opened: false, seconds };
                 Ask::Watch { from: from.clone(), seconds }
             }
         }
@@ -206,15 +206,15 @@ impl ListWatch {
     /// Whether an initial list is being streamed.
     #[must_use]
     pub fn is_listing(&self) -> bool {
-        matches!(self.asked, Asked::Watch { listing: true, .. })
+        matches!(self.asked, LastRequest::Watch { listing: true, .. })
     }
 
     /// How long the watch that is open may say nothing.
     #[must_use]
     pub fn patience(&self) -> Duration {
         match self.asked {
-            Asked::Watch { listing: true, .. } => STREAMED_LIST_SILENCE,
-            Asked::Watch { seconds, .. } => Duration::from_secs(u64::from(seconds)) + WATCH_OVERTIME,
+            LastRequest::Watch { listing: true, .. } => STREAMED_LIST_SILENCE,
+            LastRequest::Watch { seconds, .. } => Duration::from_secs(u64::from(seconds)) + WATCH_OVERTIME,
             _ => WATCH_OVERTIME,
         }
     }
@@ -258,13 +258,13 @@ impl ListWatch {
         if newest != ResourceVersion::UNKNOWN && known.is_some_and(|known| newest < known) {
             self.forget();
             let message = "the server was restored to an earlier version".to_owned();
-            self.fail(&Ended::Refused { code: 410, message, retry_after: None }, 0.0);
+            self.fail(&RequestEnd::Refused { code: 410, message, retry_after: None }, 0.0);
         }
     }
 
     /// The server has begun to answer the watch.
     pub fn opened(&mut self) {
-        let Asked::Watch { listing, opened, .. } = &mut self.asked else { return };
+        let LastRequest::Watch { listing, opened, .. } = &mut self.asked else { return };
         *opened = true;
         if *listing {
             self.signals.push_back(Signal::ListStarted);
@@ -285,7 +285,7 @@ impl ListWatch {
     /// The watch has reported how far it is.
     pub fn bookmark(&mut self, version: &str, ends_list: bool) {
         match &mut self.asked {
-            Asked::Watch { listing, .. } if *listing => {
+            LastRequest::Watch { listing, .. } if *listing => {
                 if ends_list {
                     *listing = false;
                     self.succeed(version);
@@ -313,10 +313,10 @@ impl ListWatch {
     }
 
     /// What was asked for has ended so, after this time. `fraction` is random, in [0, 1).
-    pub fn ended(&mut self, ended: &Ended, elapsed: Duration, fraction: f64) {
-        let asked = std::mem::replace(&mut self.asked, Asked::Nothing);
-        if let Asked::Watch { seconds, listing: false, .. } = asked
-            && *ended == Ended::Finished
+    pub fn ended(&mut self, ended: &RequestEnd, elapsed: Duration, fraction: f64) {
+        let asked = std::mem::replace(&mut self.asked, LastRequest::Nothing);
+        if let LastRequest::Watch { seconds, listing: false, .. } = asked
+            && *ended == RequestEnd::Finished
         {
             // Before its time: the server is going down, and who comes up may be another.
             self.suspicious |= elapsed < Duration::from_secs(u64::from(seconds) - 1);
@@ -334,19 +334,20 @@ impl ListWatch {
             self.streamed = false;
             return;
         }
-        self.suspicious |= matches!(ended, Ended::Unreachable(_) | Ended::Refused { code: 500.., .. });
+        self.suspicious |=
+            matches!(ended, RequestEnd::Unreachable(_) | RequestEnd::Refused { code: 500.., .. });
         match ended {
-            Ended::Refused { code: 410, .. } => {
+            RequestEnd::Refused { code: 410, .. } => {
                 self.forget();
             }
-            Ended::Refused { code: 404, .. } => {
+            RequestEnd::Refused { code: 404, .. } => {
                 self.signals.push_back(Signal::NotServed);
                 self.forget();
             }
-            Ended::Refused { code: 400 | 422, .. } => self.forget(),
+            RequestEnd::Refused { code: 400 | 422, .. } => self.forget(),
             _ => {}
         }
-        if asked == Asked::Page {
+        if asked == LastRequest::Page {
             self.page_failed(ended, elapsed);
         }
         // A list begins again with its first page.
@@ -356,12 +357,12 @@ impl ListWatch {
 
     /// A list whose continue token expired is too slow for pages: whole, the next time, and in pages after that, as the whole may
     /// be too much to read at once. A page that is too large, or did not come in time, has fewer objects the next time.
-    fn page_failed(&mut self, ended: &Ended, elapsed: Duration) {
+    fn page_failed(&mut self, ended: &RequestEnd, elapsed: Duration) {
         let was_paged = std::mem::replace(&mut self.paged, true);
         match ended {
-            Ended::Refused { code: 410, .. } if was_paged => self.paged = false,
-            Ended::TooLarge => self.shrink_pages(2),
-            Ended::Unreachable(_) | Ended::Silent(_) if was_paged && elapsed > LONGEST_DELAY => {
+            RequestEnd::Refused { code: 410, .. } if was_paged => self.paged = false,
+            RequestEnd::TooLarge => self.shrink_pages(2),
+            RequestEnd::Unreachable(_) | RequestEnd::Silent(_) if was_paged && elapsed > LONGEST_DELAY => {
                 self.shrink_pages(1);
             }
             _ => {}
@@ -369,16 +370,16 @@ impl ListWatch {
     }
 
     /// Whether a streamed list ended as those do of servers that do not know them.
-    fn is_not_streamed(asked: Asked, ended: &Ended, elapsed: Duration) -> bool {
-        let Asked::Watch { listing: true, opened, .. } = asked else { return false };
+    fn is_not_streamed(asked: LastRequest, ended: &RequestEnd, elapsed: Duration) -> bool {
+        let LastRequest::Watch { listing: true, opened, .. } = asked else { return false };
         match ended {
-            Ended::Refused { code: 410, .. }
-            | Ended::Unreachable(_)
-            | Ended::Malformed(_)
-            | Ended::TooLarge => false,
-            Ended::Refused { code, .. } => opened || matches!(code, 400 | 403 | 422 | 500 | 501),
-            Ended::Finished => elapsed >= SHORT_WATCH,
-            Ended::Silent(_) => true,
+            RequestEnd::Refused { code: 410, .. }
+            | RequestEnd::Unreachable(_)
+            | RequestEnd::Malformed(_)
+            | RequestEnd::TooLarge => false,
+            RequestEnd::Refused { code, .. } => opened || matches!(code, 400 | 403 | 422 | 500 | 501),
+            RequestEnd::Finished => elapsed >= SHORT_WATCH,
+            RequestEnd::Silent(_) => true,
         }
     }
 
@@ -387,13 +388,13 @@ impl ListWatch {
         self.continue_token.clear();
     }
 
-    fn fail(&mut self, why: &Ended, fraction: f64) {
+    fn fail(&mut self, why: &RequestEnd, fraction: f64) {
         self.signals.push_back(Signal::Failing { why: why.clone(), was_synced: self.was_synced });
         if self.was_synced && !std::mem::replace(&mut self.announced_stale, true) {
             self.signals.push_back(Signal::Stale);
         }
         let asked_for = match why {
-            Ended::Refused { retry_after, .. } => retry_after.unwrap_or_default(),
+            RequestEnd::Refused { retry_after, .. } => retry_after.unwrap_or_default(),
             _ => Duration::ZERO,
         };
         self.waits = Some(self.backoff.next_delay(fraction).max(asked_for).min(LONGEST_DELAY));

@@ -26,7 +26,7 @@ use crate::workloads::WorkloadOptions;
 use advisor::RetentionAdvisor;
 use cluster::{Cluster, Forks, Recipe};
 pub use control::Control;
-use controllers::{Controllers, Enabled};
+use controllers::{Controllers, EnabledControllers};
 use reset::{Baseline, Contents};
 
 /// The embedded server knows at once that a namespace terminates, so nothing has to settle first.
@@ -148,7 +148,7 @@ impl Up {
         if let Some(console) = &console {
             console.serve(&server.in_process(ADMINISTRATOR));
         }
-        let enabled = Enabled {
+        let enabled = EnabledControllers {
             collectors: enabled,
             settings: settings.clone(),
             workloads: living,

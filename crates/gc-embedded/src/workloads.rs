@@ -12,7 +12,7 @@ use futures::FutureExt as _;
 use gc_apiserver::CertificateAuthority;
 use gc_kube::{ApiClient, Clock, ObjectNews, until, watch_objects};
 use gc_types::{Gvr, ResourceId, ResourceInfo, Scope, Timestamp};
-use gc_workloads::kinds::{Kind, Served};
+use gc_workloads::kinds::{Kind, ServedAt};
 use gc_workloads::plan::Settings;
 use gc_workloads::runtime::{Observation, Runtime};
 use gc_workloads::workloads::{Workload, is_named};
@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use gc_process::activity::{ActivityTracker, Waiting};
+use gc_process::activity::{ActivityTracker, PendingWork};
 use gc_process::outside::positive;
 
 /// Maximum number of batches of changes that wait for the runtime; beyond it, the watches wait.
@@ -158,7 +158,7 @@ pub async fn run(
                 .spawn(async move { (sent.id, requests::perform(&clients, &authority, sent).await) }.boxed());
         }
         let due = runtime.next_timer().map(Timestamp);
-        movement.set_waiting(Waiting { moving: runtime.moving(), due, ..Waiting::default() });
+        movement.set_waiting(PendingWork { moving: runtime.moving(), due, ..PendingWork::default() });
         let sleep = due.map_or(LONGEST_SLEEP, |at| until(at, now).min(LONGEST_SLEEP));
         tokio::select! {
             () = &mut stopped => break,
@@ -194,7 +194,7 @@ async fn follow(client: ApiClient, kind: Kind, sink: mpsc::Sender<Batch>) {
 }
 
 fn resource(kind: Kind) -> ResourceInfo {
-    let Served { group, version, resource, namespaced, .. } = kind.served();
+    let ServedAt { group, version, resource, namespaced, .. } = kind.served();
     ResourceInfo {
         id: ResourceId(kind as u32),
         gvr: Gvr { group: group.into(), version: version.into(), resource: resource.into() },

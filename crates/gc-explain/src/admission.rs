@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::backend::backend;
 use crate::catalog::{GroupResource, Resource};
-use crate::facts::{Facts, Known};
+use crate::facts::{Facts, Knowledge};
 use crate::object::Object;
 use crate::survey::Survey;
 use policies::{BoundPolicy, Judgement, PolicyRequest, policies};
@@ -94,9 +94,9 @@ impl Webhook<'_> {
         let labels = |resource: &GroupResource, namespace: &str, name: &str| match facts
             .object(resource, namespace, name)
         {
-            Some(Known::Present(object)) => Some(object.value()["metadata"]["labels"].clone()),
-            Some(Known::Absent) => Some(Value::Null),
-            Some(Known::Unreadable(_)) | None => None,
+            Some(Knowledge::Present(object)) => Some(object.value()["metadata"]["labels"].clone()),
+            Some(Knowledge::Absent) => Some(Value::Null),
+            Some(Knowledge::Unreadable(_)) | None => None,
         };
         let is_selected = |selector: &Value, read: &dyn Fn() -> Option<Value>| {
             if is_everything(selector) {
@@ -203,14 +203,14 @@ pub(crate) struct Admission<'a> {
     webhooks: Vec<Webhook<'a>>,
     policies: Vec<BoundPolicy<'a>>,
     /// By operation and resource, the webhooks and the policies whose rules name it.
-    named: RefCell<BTreeMap<(Operation, ResourceId), Rc<Named>>>,
+    named: RefCell<BTreeMap<(Operation, ResourceId), Rc<NamedConfigurations>>>,
     /// What policies say, once it is known.
     judged: RefCell<BTreeMap<(Operation, ObjectKey), Rc<Vec<(usize, Judgement)>>>>,
 }
 
 /// Places of webhooks and policies.
 #[derive(Default)]
-struct Named {
+struct NamedConfigurations {
     webhooks: Vec<usize>,
     policies: Vec<usize>,
 }
@@ -223,7 +223,7 @@ impl<'a> Admission<'a> {
     }
 
     /// The webhooks and policies whose rules name a resource.
-    fn named(&self, operation: Operation, resource: &Resource) -> Rc<Named> {
+    fn named(&self, operation: Operation, resource: &Resource) -> Rc<NamedConfigurations> {
         let mut known = self.named.borrow_mut();
         let found = known.entry((operation, resource.id)).or_insert_with(|| {
             // What configures admission could otherwise not be changed any more.
@@ -232,7 +232,7 @@ impl<'a> Admission<'a> {
             }
             let webhooks = self.webhooks.iter().enumerate();
             let policies = self.policies.iter().enumerate();
-            Rc::new(Named {
+            Rc::new(NamedConfigurations {
                 webhooks: webhooks
                     .filter(|(_, webhook)| webhook.names(operation, resource))
                     .map(|(place, _)| place)

@@ -2,7 +2,7 @@
 
 use crate::catalog::GroupResource;
 use crate::commands::kubectl;
-use crate::facts::{Facts, Known};
+use crate::facts::{Facts, Knowledge};
 use crate::object::Object;
 use crate::text;
 
@@ -22,21 +22,21 @@ pub(crate) fn backend(facts: &Facts, namespace: &str, name: &str) -> Backend {
     let seen = |chain: String, help: Vec<String>, is_down: bool| Backend { chain, help, is_down };
     let service = match facts.object(&GroupResource::new("", "services"), namespace, name) {
         None => return seen(target, Vec::new(), false),
-        Some(Known::Absent) => {
+        Some(Knowledge::Absent) => {
             let help = vec![kubectl(namespace, &["get", "services"])];
             return seen(format!("{target} does not exist"), help, true);
         }
-        Some(Known::Unreadable(why)) => {
+        Some(Knowledge::Unreadable(why)) => {
             return seen(format!("{target} cannot be read: {why}"), Vec::new(), false);
         }
-        Some(Known::Present(service)) => service,
+        Some(Knowledge::Present(service)) => service,
     };
     let describe = || vec![kubectl(namespace, &["describe", &format!("service/{name}")])];
     if service.text("/spec/type") == "ExternalName" {
         return seen(format!("{target} is the name of another host"), describe(), false);
     }
     let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
-    let Some(Known::Present(slices)) = facts.list(&slices, namespace) else {
+    let Some(Knowledge::Present(slices)) = facts.list(&slices, namespace) else {
         return seen(format!("the endpoints of {target} cannot be seen"), describe(), false);
     };
     let endpoints = slices

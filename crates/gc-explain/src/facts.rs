@@ -24,7 +24,7 @@ pub enum Need {
 
 /// What is known of one object, or of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Known<T> {
+pub enum Knowledge<T> {
     /// It exists.
     Present(T),
     /// The server says that it does not exist.
@@ -33,7 +33,7 @@ pub enum Known<T> {
     Unreadable(Unread),
 }
 
-impl<T> Known<T> {
+impl<T> Knowledge<T> {
     /// The object or list, if it was read.
     pub const fn present(&self) -> Option<&T> {
         match self {
@@ -49,8 +49,8 @@ type Place = (GroupResource, String, String);
 #[derive(Debug, Default)]
 pub struct Facts {
     now: Timestamp,
-    objects: BTreeMap<Place, Known<Object>>,
-    lists: BTreeMap<(GroupResource, String), Known<Vec<Object>>>,
+    objects: BTreeMap<Place, Knowledge<Object>>,
+    lists: BTreeMap<(GroupResource, String), Knowledge<Vec<Object>>>,
     needs: RefCell<BTreeSet<Need>>,
     asked: RefCell<usize>,
     /// Webhooks that do not answer, with what the server says of them.
@@ -139,14 +139,19 @@ impl Facts {
     }
 
     /// One object. `None`: not gathered yet, and needed from now on.
-    pub fn object(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<&Known<Object>> {
+    pub fn object(
+        &self,
+        resource: &GroupResource,
+        namespace: &str,
+        name: &str,
+    ) -> Option<&Knowledge<Object>> {
         let place = (resource.clone(), namespace.to_owned(), name.to_owned());
         if let Some(known) = self.objects.get(&place) {
             return Some(known);
         }
         for scope in [namespace, ""] {
-            if let Some(Known::Present(_)) = self.lists.get(&(resource.clone(), scope.to_owned())) {
-                return Some(&Known::Absent);
+            if let Some(Knowledge::Present(_)) = self.lists.get(&(resource.clone(), scope.to_owned())) {
+                return Some(&Knowledge::Absent);
             }
         }
         let (resource, namespace, name) = place;
@@ -156,12 +161,12 @@ impl Facts {
 
     /// One object, if it was read. What was not gathered yet is needed from now on.
     pub fn present(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<&Object> {
-        self.object(resource, namespace, name).and_then(Known::present)
+        self.object(resource, namespace, name).and_then(Knowledge::present)
     }
 
     /// All objects of a resource, in one namespace or (with an empty one) in all. `None`: not gathered yet, and needed
     /// from now on.
-    pub fn list(&self, resource: &GroupResource, namespace: &str) -> Option<&Known<Vec<Object>>> {
+    pub fn list(&self, resource: &GroupResource, namespace: &str) -> Option<&Knowledge<Vec<Object>>> {
         let key = (resource.clone(), namespace.to_owned());
         let known = self.lists.get(&key);
         if known.is_none() {
@@ -172,32 +177,38 @@ impl Facts {
 
     /// The same, empty where it could not be read or was not gathered yet.
     pub fn all(&self, resource: &GroupResource, namespace: &str) -> &[Object] {
-        self.list(resource, namespace).and_then(Known::present).map_or(&[], Vec::as_slice)
+        self.list(resource, namespace).and_then(Knowledge::present).map_or(&[], Vec::as_slice)
     }
 
     /// An object was read, or could not be.
-    pub fn tell_object(&mut self, resource: GroupResource, namespace: &str, name: &str, known: Known<Value>) {
+    pub fn tell_object(
+        &mut self,
+        resource: GroupResource,
+        namespace: &str,
+        name: &str,
+        known: Knowledge<Value>,
+    ) {
         let known = match known {
-            Known::Present(value) => Known::Present(Object::new(value)),
-            Known::Absent => Known::Absent,
-            Known::Unreadable(why) => Known::Unreadable(why),
+            Knowledge::Present(value) => Knowledge::Present(Object::new(value)),
+            Knowledge::Absent => Knowledge::Absent,
+            Knowledge::Unreadable(why) => Knowledge::Unreadable(why),
         };
         self.objects.insert((resource, namespace.to_owned(), name.to_owned()), known);
     }
 
     /// A list was read, or could not be.
-    pub fn tell_list(&mut self, resource: GroupResource, namespace: &str, known: Known<Vec<Value>>) {
+    pub fn tell_list(&mut self, resource: GroupResource, namespace: &str, known: Knowledge<Vec<Value>>) {
         let known = match known {
-            Known::Present(items) => {
+            Knowledge::Present(items) => {
                 let items: Vec<Object> = items.into_iter().map(Object::new).collect();
                 for item in &items {
                     let place = (resource.clone(), item.namespace().to_owned(), item.name().to_owned());
-                    self.objects.insert(place, Known::Present(item.clone()));
+                    self.objects.insert(place, Knowledge::Present(item.clone()));
                 }
-                Known::Present(items)
+                Knowledge::Present(items)
             }
-            Known::Absent => Known::Absent,
-            Known::Unreadable(why) => Known::Unreadable(why),
+            Knowledge::Absent => Knowledge::Absent,
+            Knowledge::Unreadable(why) => Knowledge::Unreadable(why),
         };
         self.lists.insert((resource, namespace.to_owned()), known);
     }
@@ -220,12 +231,12 @@ impl Facts {
             message: why.message.clone(),
         };
         let objects = self.objects.iter().filter_map(|((resource, namespace, name), known)| match known {
-            Known::Unreadable(why) => Some(place((resource, namespace, name), why)),
-            Known::Present(_) | Known::Absent => None,
+            Knowledge::Unreadable(why) => Some(place((resource, namespace, name), why)),
+            Knowledge::Present(_) | Knowledge::Absent => None,
         });
         let lists = self.lists.iter().filter_map(|((resource, namespace), known)| match known {
-            Known::Unreadable(why) => Some(place((resource, namespace, ""), why)),
-            Known::Present(_) | Known::Absent => None,
+            Knowledge::Unreadable(why) => Some(place((resource, namespace, ""), why)),
+            Knowledge::Present(_) | Knowledge::Absent => None,
         });
         let unread: BTreeSet<UnreadPlace> = objects.chain(lists).collect();
         unread.into_iter().collect()

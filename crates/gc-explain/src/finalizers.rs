@@ -235,7 +235,7 @@ fn mentions(object: &Object, is_meant: &dyn Fn(&str) -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Known;
+    use crate::facts::Knowledge;
     use serde_json::json;
 
     #[test]
@@ -253,8 +253,12 @@ mod tests {
         ];
         let lease = json!({"metadata": {"namespace": "ops", "name": "widgets.acme.dev"},
                            "spec": {"holderIdentity": "pod-1", "leaseDurationSeconds": 15, "renewTime": "2027-01-15T05:00:00Z"}});
-        facts.tell_list(GroupResource::new("apps", "deployments"), "", Known::Present(deployments));
-        facts.tell_list(GroupResource::new("coordination.k8s.io", "leases"), "", Known::Present(vec![lease]));
+        facts.tell_list(GroupResource::new("apps", "deployments"), "", Knowledge::Present(deployments));
+        facts.tell_list(
+            GroupResource::new("coordination.k8s.io", "leases"),
+            "",
+            Knowledge::Present(vec![lease]),
+        );
         let asked = |facts: &Facts, finalizer: &str, manager: &str| -> Vec<String> {
             responsible(finalizer, &[manager.to_owned()], facts).iter().map(Controller::message).collect()
         };
@@ -280,14 +284,14 @@ mod tests {
         let mut guarded = workload("ops", "gears", "registry.example/gears:v1", 1);
         guarded["metadata"]["finalizers"] = json!(["gears.acme.org/hold"]);
         let mut facts = Facts::at(now);
-        facts.tell_list(GroupResource::new("apps", "deployments"), "", Known::Present(vec![guarded]));
+        facts.tell_list(GroupResource::new("apps", "deployments"), "", Knowledge::Present(vec![guarded]));
         assert_eq!(asked(&facts, "gears.acme.org/hold", "kubectl"), [] as [String; 0]);
         assert_eq!(asked(&facts, "gears.acme.org/other", "kubectl"), ["deployment ops/gears (1 of 1 ready)"]);
         let webhook =
             |name: &str| json!({"metadata": {"name": name}, "webhooks": [{"name": format!("check.{name}")}]});
         let webhooks = vec![webhook("x.yz.io"), webhook("deep.x.yz"), webhook("xx.yz")];
         let name = GroupResource::new("admissionregistration.k8s.io", "validatingwebhookconfigurations");
-        facts.tell_list(name, "", Known::Present(webhooks));
+        facts.tell_list(name, "", Knowledge::Present(webhooks));
         let mentioned = responsible("x.yz/hold", &[], &facts);
         let mentioned: Vec<String> = mentioned.iter().map(Controller::message).collect();
         assert_eq!(mentioned, ["validating webhook deep.x.yz (it mentions x.yz)"]);
@@ -299,7 +303,7 @@ mod tests {
         let workload = |name: &str, replicas: i64| json!({"metadata": {"namespace": "ops", "name": name}, "spec": {"replicas": replicas}});
         let deployments =
             vec![workload("eks-aws-load-balancer-controller", 0), workload("cert-manager-webhook", 1)];
-        facts.tell_list(GroupResource::new("apps", "deployments"), "", Known::Present(deployments));
+        facts.tell_list(GroupResource::new("apps", "deployments"), "", Knowledge::Present(deployments));
         let found = responsible("service.k8s.aws/resources", &[], &facts);
         let found: Vec<String> = found.iter().map(Controller::message).collect();
         assert_eq!(found, ["deployment ops/eks-aws-load-balancer-controller (scaled to 0)"]);

@@ -2,7 +2,7 @@
 //! gathered.
 
 use gc_collectors::certificates::CertificateCollector;
-use gc_collectors::engine::{Collecting, Collector, Engine, Observation};
+use gc_collectors::engine::{AnyCollector, Collector, Engine, Observation};
 use gc_collectors::expiry::{self, FinishedExpiry};
 use gc_collectors::jobs::JobCollector;
 use gc_collectors::lease_candidates::LeaseCandidateCollector;
@@ -16,7 +16,7 @@ use gc_types::{Change, Evidence, Marks, ObjectKey, Outcome, Reason, Request, Res
 use serde_json::{Value, json};
 
 use crate::catalog::{GroupResource, Resource};
-use crate::facts::{Facts, Known};
+use crate::facts::{Facts, Knowledge};
 use crate::object::Object;
 use crate::text;
 
@@ -109,7 +109,7 @@ struct Rehearsals<'a> {
 
 /// Which objects a collector is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum ShownObjects {
     /// The object alone: its verdict does not depend on others.
     Alone,
     /// All of its kinds.
@@ -121,28 +121,48 @@ impl Rehearsals<'_> {
         let finished = matches!(self.object.text("/status/phase"), "Succeeded" | "Failed");
         match (&*resource.group, &*resource.resource) {
             ("batch", "jobs") => {
-                self.ask(Controller::TtlAfterFinished, JobCollector::default(), Kind::Job, Shown::Alone);
+                self.ask(
+                    Controller::TtlAfterFinished,
+                    JobCollector::default(),
+                    Kind::Job,
+                    ShownObjects::Alone,
+                );
             }
             ("", "pods") => {
                 let collector = PodCollector::new(TERMINATED_POD_THRESHOLD);
                 // Only the number of finished pods makes others matter.
-                let shown = if finished { Shown::All } else { Shown::Alone };
+                let shown = if finished { ShownObjects::All } else { ShownObjects::Alone };
                 self.ask(Controller::PodGarbageCollector, collector, Kind::Pod, shown);
             }
             ("certificates.k8s.io", "certificatesigningrequests") => {
                 let collector = CertificateCollector::default();
-                self.ask(Controller::CertificateCleaner, collector, Kind::SigningRequest, Shown::Alone);
+                self.ask(
+                    Controller::CertificateCleaner,
+                    collector,
+                    Kind::SigningRequest,
+                    ShownObjects::Alone,
+                );
             }
             ("certificates.k8s.io", "podcertificaterequests") => {
                 let collector = PodCertificateCollector::default();
-                self.ask(Controller::PodCertificateCleaner, collector, Kind::PodCertificate, Shown::Alone);
+                self.ask(
+                    Controller::PodCertificateCleaner,
+                    collector,
+                    Kind::PodCertificate,
+                    ShownObjects::Alone,
+                );
             }
             ("coordination.k8s.io", "leases") => {
-                self.ask(Controller::StaleLease, LeaseCollector::new(false), Kind::Lease, Shown::Alone);
+                self.ask(
+                    Controller::StaleLease,
+                    LeaseCollector::new(false),
+                    Kind::Lease,
+                    ShownObjects::Alone,
+                );
             }
             ("coordination.k8s.io", "leasecandidates") => {
                 let collector = LeaseCandidateCollector::default();
-                self.ask(Controller::LeaseCandidate, collector, Kind::LeaseCandidate, Shown::Alone);
+                self.ask(Controller::LeaseCandidate, collector, Kind::LeaseCandidate, ShownObjects::Alone);
             }
             ("", "nodes") => {
                 self.unknown.push("whether the cloud provider has deleted the machine of the node".into());
@@ -156,19 +176,19 @@ impl Rehearsals<'_> {
         controller: Controller,
         rules: C,
         kind: Kind,
-        shown: Shown,
+        shown: ShownObjects,
     ) {
         let Some(own) = crate::stuck::narrow(kind, self.object) else { return };
         let key = own.key();
         let mut collector = Engine::new(rules);
         let now = self.facts.now();
         Engine::tick(&mut collector, now);
-        for &watched in Collecting::kinds(&collector) {
-            Collecting::observe(&mut collector, Observation::ListStarted(watched));
+        for &watched in AnyCollector::kinds(&collector) {
+            AnyCollector::observe(&mut collector, Observation::ListStarted(watched));
             for facts in self.shown(watched, kind, &own, shown) {
-                Collecting::observe(&mut collector, Observation::Observed(facts));
+                AnyCollector::observe(&mut collector, Observation::Observed(facts));
             }
-            Collecting::observe(&mut collector, Observation::Synced(watched));
+            AnyCollector::observe(&mut collector, Observation::Synced(watched));
         }
         if let Some((at, reason)) = self.rehearse(&mut collector, &key) {
             self.add(controller, at, &reason, None);
@@ -176,10 +196,10 @@ impl Rehearsals<'_> {
     }
 
     /// The objects of one kind that a collector is shown.
-    fn shown(&mut self, watched: Kind, kind: Kind, own: &Narrow, shown: Shown) -> Vec<Narrow> {
+    fn shown(&mut self, watched: Kind, kind: Kind, own: &Narrow, shown: ShownObjects) -> Vec<Narrow> {
         let info = watched.info();
         let resource = GroupResource::new(&info.gvr.group, &info.gvr.resource);
-        if watched == kind && shown == Shown::Alone {
+        if watched == kind && shown == ShownObjects::Alone {
             return vec![own.clone()];
         }
         if watched == Kind::Node {
@@ -188,23 +208,23 @@ impl Rehearsals<'_> {
             let node = if name.is_empty() { None } else { self.facts.present(&resource, "", name) };
             return node.and_then(|node| crate::stuck::narrow(watched, node)).into_iter().collect();
         }
-        if watched != kind && shown == Shown::Alone {
+        if watched != kind && shown == ShownObjects::Alone {
             return Vec::new();
         }
         match self.facts.list(&resource, "") {
-            Some(Known::Present(items)) => {
+            Some(Knowledge::Present(items)) => {
                 items.iter().filter_map(|item| crate::stuck::narrow(watched, item)).collect()
             }
-            Some(Known::Unreadable(why)) => {
+            Some(Knowledge::Unreadable(why)) => {
                 self.unknown.push(format!("whether more {resource} exist than are kept: {why}"));
                 vec![own.clone()]
             }
-            Some(Known::Absent) | None => vec![own.clone()],
+            Some(Knowledge::Absent) | None => vec![own.clone()],
         }
     }
 
     /// Lets time pass for a collector until it deletes the object.
-    fn rehearse(&self, collector: &mut impl Collecting, key: &ObjectKey) -> Option<(Timestamp, Reason)> {
+    fn rehearse(&self, collector: &mut impl AnyCollector, key: &ObjectKey) -> Option<(Timestamp, Reason)> {
         let mut now = self.facts.now();
         let horizon = now.after(HORIZON_MILLISECONDS);
         for _ in 0..MAX_STEPS {
@@ -235,9 +255,9 @@ impl Rehearsals<'_> {
         let info = kind.info();
         let resource = GroupResource::new(&info.gvr.group, &info.gvr.resource);
         match self.facts.object(&resource, &key.namespace, &key.name) {
-            Some(Known::Absent) => Outcome::Absent,
-            Some(Known::Present(_)) => Outcome::Applied(None),
-            Some(Known::Unreadable(why)) => Outcome::Refused { code: 403, message: why.message.clone() },
+            Some(Knowledge::Absent) => Outcome::Absent,
+            Some(Knowledge::Present(_)) => Outcome::Applied(None),
+            Some(Knowledge::Unreadable(why)) => Outcome::Refused { code: 403, message: why.message.clone() },
             None => Outcome::NotServed,
         }
     }
@@ -269,7 +289,7 @@ impl Rehearsals<'_> {
         let finishes = expiry::FINISHING.contains(&(&*resource.group, &*resource.resource));
         if finishes {
             let kind = if &*resource.resource == "jobs" { Kind::Job } else { Kind::Pod };
-            self.ask(Controller::Expiry, FinishedExpiry::default(), kind, Shown::Alone);
+            self.ask(Controller::Expiry, FinishedExpiry::default(), kind, ShownObjects::Alone);
             return;
         }
         let annotation = |name: &str| match self.object.annotation(name) {
@@ -301,15 +321,15 @@ impl Rehearsals<'_> {
     fn policies(&mut self, resource: &Resource) {
         let policies = GroupResource::new("kubegc.io", "retentionpolicies");
         match self.facts.list(&policies, "") {
-            Some(Known::Unreadable(why)) => {
+            Some(Knowledge::Unreadable(why)) => {
                 self.unknown.push(format!("whether a retention policy applies: {why}"));
             }
-            Some(Known::Present(policies)) => {
+            Some(Knowledge::Present(policies)) => {
                 for policy in policies {
                     self.policy(policy, resource);
                 }
             }
-            Some(Known::Absent) | None => {}
+            Some(Knowledge::Absent) | None => {}
         }
     }
 
@@ -330,7 +350,7 @@ impl Rehearsals<'_> {
         let namespace = if resource.is_namespaced() { self.object.namespace() } else { "" };
         // Whether others are newer may matter; in one namespace that is seen with few rights.
         let all = match self.facts.list(&resource.name, namespace) {
-            Some(Known::Present(items)) => items.clone(),
+            Some(Knowledge::Present(items)) => items.clone(),
             _ => vec![self.object.clone()],
         };
         let mut now = self.facts.now();

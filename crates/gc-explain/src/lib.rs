@@ -56,7 +56,7 @@ pub mod upcoming;
 pub mod why;
 
 pub use catalog::{Catalog, CatalogError, GroupResource, Resource};
-pub use facts::{Facts, Known, Need};
+pub use facts::{Facts, Knowledge, Need};
 pub use object::Object;
 pub use survey::{Metadata, Survey};
-pub use unread::{Unlisted, Unread, UnreadCode, UnreadPlace};
+pub use unread::{UnlistedReason, Unread, UnreadCode, UnreadPlace};

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::catalog::{GroupResource, Resource};
 use crate::facts::Facts;
 #[cfg(test)]
-use crate::facts::Known;
+use crate::facts::Knowledge;
 use crate::map::place_of_view;
 use crate::object::Object;
 use crate::stuck::Place;

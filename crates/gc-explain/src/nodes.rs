@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::forecast::Forecast;
 use crate::stuck::Place;
 use crate::text::count;
-use crate::upcoming::{Outlook, Upcoming};
+use crate::upcoming::{Outlook, UpcomingDeletion};
 
 /// Nodes that are named.
 const NODES_NAMED: usize = 100;
@@ -82,7 +82,7 @@ impl Nodes {
     }
 }
 
-fn upcoming(node: &str, image: &str, at: Timestamp) -> Upcoming {
+fn upcoming(node: &str, image: &str, at: Timestamp) -> UpcomingDeletion {
     let place = Place {
         api_version: String::new(),
         kind: "Image".into(),
@@ -94,7 +94,7 @@ fn upcoming(node: &str, image: &str, at: Timestamp) -> Upcoming {
     };
     let detail = format!("unused on {node} for the maximum age");
     let (code, collector) = (IMAGE_UNUSED_TOO_LONG, COLLECTOR);
-    Upcoming { place, forecast: Forecast { at, code, collector, detail, is_upstream: true } }
+    UpcomingDeletion { place, forecast: Forecast { at, code, collector, detail, is_upstream: true } }
 }
 
 #[cfg(test)]

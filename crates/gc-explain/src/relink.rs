@@ -250,7 +250,7 @@ impl Link {
 
 /// An object of the backup that a controller has replaced by another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replaced {
+pub struct ReplacedObject {
     /// The object of the backup.
     pub place: Place,
     /// What took its place, as `Kind/name`.
@@ -276,7 +276,7 @@ pub struct Comparison {
     /// Those that lead to their owners.
     pub in_place: usize,
     /// Objects that controllers have replaced; each has one reference.
-    pub replaced: Vec<Replaced>,
+    pub replaced: Vec<ReplacedObject>,
     /// Namespaces that were restored under other names.
     pub namespaces: Vec<(String, String)>,
 }
@@ -311,7 +311,8 @@ impl Relink {
                 reasons.into_iter().map(|(left, count)| (left.name(), count)).collect()
             };
             let (impossible, by_design) = (named(self.impossible()), named(self.by_design()));
-            let replaced = |replaced: &Replaced| json!({"object": replaced.place.value(), "by": replaced.by});
+            let replaced =
+                |replaced: &ReplacedObject| json!({"object": replaced.place.value(), "by": replaced.by});
             let namespaces: Vec<Value> =
                 comparison.namespaces.iter().map(|(from, to)| json!({"from": from, "to": to})).collect();
             json!({

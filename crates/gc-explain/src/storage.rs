@@ -5,7 +5,7 @@ use gc_collectors::volumes::reclaim::{EXTERNAL_FINALIZER, IN_TREE_FINALIZER};
 use gc_collectors::volumes::{Source, Volume};
 
 use crate::catalog::GroupResource;
-use crate::facts::{Facts, Known};
+use crate::facts::{Facts, Knowledge};
 use crate::object::Object;
 use crate::stuck::narrow;
 
@@ -76,12 +76,12 @@ fn provisioner(volume: &Volume) -> Option<&str> {
 fn driver_of_cluster(driver: &str, is_claimed: bool, facts: &Facts) -> Deleter {
     let name = format!("CSI driver {driver}");
     match facts.object(&GroupResource::new("storage.k8s.io", "csidrivers"), "", driver) {
-        Some(Known::Present(_)) => Deleter::Seen(name),
-        Some(Known::Absent) if !is_claimed => {
+        Some(Knowledge::Present(_)) => Deleter::Seen(name),
+        Some(Knowledge::Absent) if !is_claimed => {
             Deleter::Missing(format!("{name} is not installed: no CSIDriver has this name"))
         }
-        Some(Known::Absent) => Deleter::Unseen(format!("{name}, of which there is no CSIDriver")),
-        Some(Known::Unreadable(_)) | None => Deleter::Unseen(name),
+        Some(Knowledge::Absent) => Deleter::Unseen(format!("{name}, of which there is no CSIDriver")),
+        Some(Knowledge::Unreadable(_)) | None => Deleter::Unseen(name),
     }
 }
 
@@ -100,13 +100,13 @@ mod tests {
     fn who_deletes_the_storage_is_known_by_the_volume_and_the_drivers_of_the_cluster() {
         let mut facts = Facts::default();
         let drivers = GroupResource::new("storage.k8s.io", "csidrivers");
-        facts.tell_object(drivers.clone(), "", "here.acme.dev", Known::Present(json!({})));
-        facts.tell_object(drivers.clone(), "", "gone.acme.dev", Known::Absent);
+        facts.tell_object(drivers.clone(), "", "here.acme.dev", Knowledge::Present(json!({})));
+        facts.tell_object(drivers.clone(), "", "gone.acme.dev", Knowledge::Absent);
         facts.tell_object(
             drivers,
             "",
             "hidden.acme.dev",
-            Known::Unreadable(crate::Unread::new(crate::UnreadCode::Forbidden, "forbidden")),
+            Knowledge::Unreadable(crate::Unread::new(crate::UnreadCode::Forbidden, "forbidden")),
         );
         let csi = |driver: &str| json!({"csi": {"driver": driver, "volumeHandle": "h"}});
         let path = || json!({"hostPath": {"path": "/tmp/a"}});

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::catalog::{Catalog, Resource};
 use crate::object::parse_time;
-use crate::unread::{Unlisted, Unread, UnreadPlace};
+use crate::unread::{UnlistedReason, Unread, UnreadPlace};
 
 /// Live reads of owners that were in no list, at most; further owners count as not looked up.
 pub const MAX_OWNER_READS: usize = 2_000;
@@ -241,7 +241,7 @@ pub struct Survey {
     terminating: BTreeMap<ObjectKey, Metadata>,
     finalizers: BTreeMap<ObjectKey, Vec<String>>,
     marks: BTreeMap<ObjectKey, (Uid, Marks)>,
-    unlisted: BTreeMap<ResourceId, Unlisted>,
+    unlisted: BTreeMap<ResourceId, UnlistedReason>,
     reads: BTreeSet<EffectId>,
     asked: usize,
 }
@@ -302,7 +302,7 @@ impl Survey {
     }
 
     /// A resource could not be listed: why.
-    pub fn not_listed(&mut self, resource: ResourceId, why: Unlisted) {
+    pub fn not_listed(&mut self, resource: ResourceId, why: UnlistedReason) {
         self.unlisted.insert(resource, why);
     }
 
@@ -367,7 +367,7 @@ impl Survey {
 
     /// Resources that could not be listed, each with why.
     #[must_use]
-    pub const fn unlisted(&self) -> &BTreeMap<ResourceId, Unlisted> {
+    pub const fn unlisted(&self) -> &BTreeMap<ResourceId, UnlistedReason> {
         &self.unlisted
     }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::object::parse_time;
 use crate::stuck::Place;
-pub use choice::{Choice, Chosen, Earlier, Index, Selected, chosen};
+pub use choice::{Choice, ChosenRecords, Earlier, Index, RecordPredicate, chosen};
 
 /// The annotation of a restored object: the UID that it had.
 pub const RESTORED_FROM: &str = "kubegc.io/restored-from";
@@ -61,7 +61,7 @@ impl Record {
 
 /// What is found where a deleted object was.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Living {
+pub struct CurrentObject {
     /// Its UID.
     pub uid: String,
     /// The UID that it had before it was restored; empty if it was not.
@@ -174,8 +174,8 @@ impl Undo {
 #[must_use]
 pub fn plan(
     records: &[Record],
-    chosen: &Chosen,
-    living: &BTreeMap<String, Living>,
+    chosen: &ChosenRecords,
+    living: &BTreeMap<String, CurrentObject>,
     presence: &dyn Fn(&str) -> Presence,
 ) -> Undo {
     let taken = records.iter().filter(|record| chosen.takes(record));
@@ -223,9 +223,9 @@ fn earlier_note(Earlier { at, uid }: &Earlier) -> String {
 /// What one record is decided by.
 struct Decision<'a> {
     record: &'a Record,
-    chosen: &'a Chosen,
+    chosen: &'a ChosenRecords,
     by_uid: &'a BTreeMap<&'a str, &'a Record>,
-    found: Option<&'a Living>,
+    found: Option<&'a CurrentObject>,
     prospect: &'a dyn Fn(&str) -> Prospect,
 }
 

@@ -55,7 +55,7 @@ impl Unread {
 
 /// Why a resource could not be listed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unlisted {
+pub enum UnlistedReason {
     /// Nothing is served there.
     #[error("it is not served")]
     NotServed,
@@ -75,14 +75,14 @@ pub enum Unlisted {
     Unread(Unread),
 }
 
-impl From<Unlisted> for Unread {
-    fn from(why: Unlisted) -> Self {
+impl From<UnlistedReason> for Unread {
+    fn from(why: UnlistedReason) -> Self {
         let message = why.to_string();
         match why {
-            Unlisted::NotServed => Self::new(UnreadCode::NotServed, message),
-            Unlisted::Forbidden => Self::new(UnreadCode::Forbidden, message),
-            Unlisted::Failed { code, .. } => Self::new(UnreadCode::of_status(code), message),
-            Unlisted::Unread(why) => why,
+            UnlistedReason::NotServed => Self::new(UnreadCode::NotServed, message),
+            UnlistedReason::Forbidden => Self::new(UnreadCode::Forbidden, message),
+            UnlistedReason::Failed { code, .. } => Self::new(UnreadCode::of_status(code), message),
+            UnlistedReason::Unread(why) => why,
         }
     }
 }
@@ -124,15 +124,15 @@ mod tests {
     #[test]
     fn what_was_not_listed_has_the_code_of_its_cause() {
         let malformed = Unread::new(UnreadCode::Malformed, "no JSON");
-        let failed = |code| Unlisted::Failed { code, message: "why".to_owned() };
+        let failed = |code| UnlistedReason::Failed { code, message: "why".to_owned() };
         let table = [
-            (Unlisted::NotServed, UnreadCode::NotServed, "it is not served"),
-            (Unlisted::Forbidden, UnreadCode::Forbidden, "this user may not list it"),
+            (UnlistedReason::NotServed, UnreadCode::NotServed, "it is not served"),
+            (UnlistedReason::Forbidden, UnreadCode::Forbidden, "this user may not list it"),
             (failed(401), UnreadCode::Unauthorized, "401: why"),
             (failed(405), UnreadCode::Forbidden, "405: why"),
             (failed(500), UnreadCode::ServerError, "500: why"),
             (failed(504), UnreadCode::TimedOut, "504: why"),
-            (Unlisted::Unread(malformed), UnreadCode::Malformed, "no JSON"),
+            (UnlistedReason::Unread(malformed), UnreadCode::Malformed, "no JSON"),
         ];
         for (unlisted, code, message) in table {
             assert_eq!(Unread::from(unlisted), Unread::new(code, message));

@@ -9,7 +9,7 @@ use gc_types::{ObjectKey, Outcome, Request, Timestamp, codes};
 use serde_json::Value;
 
 use crate::catalog::{GroupResource, Resource};
-use crate::facts::{Facts, Known};
+use crate::facts::{Facts, Knowledge};
 use crate::forecast::{Forecast, MAX_STEPS, POLICY_RESOURCE, own_outlook};
 use crate::object::Object;
 use crate::stuck::Place;
@@ -30,14 +30,14 @@ const TIMED: [(&str, &str); 3] = [
 
 /// One deletion to come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upcoming {
+pub struct UpcomingDeletion {
     /// The object.
     pub place: Place,
     /// When and why.
     pub forecast: Forecast,
 }
 
-impl Upcoming {
+impl UpcomingDeletion {
     /// As data.
     #[must_use]
     pub fn value(&self, now: Timestamp) -> Value {
@@ -74,7 +74,7 @@ struct Part {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
     /// The first deletions, soonest first, at most as many as were asked for.
-    pub items: Vec<Upcoming>,
+    pub items: Vec<UpcomingDeletion>,
     /// How many there are in all.
     pub total: usize,
     /// How many more there would be, if the collectors that do not run did.
@@ -120,7 +120,7 @@ impl Outlook {
         usize::try_from(slot).unwrap_or(usize::MAX).min(SLOTS - 1)
     }
 
-    fn name(&mut self, upcoming: Upcoming) {
+    fn name(&mut self, upcoming: UpcomingDeletion) {
         let (slot, limit) = (self.slot(upcoming.forecast.at), self.limit);
         let part = self.part(&upcoming.place.namespace);
         *part.slots.entry(slot).or_default() += 1;
@@ -131,13 +131,13 @@ impl Outlook {
     }
 
     /// Adds one deletion.
-    fn add(&mut self, upcoming: Upcoming) {
+    fn add(&mut self, upcoming: UpcomingDeletion) {
         self.part(&upcoming.place.namespace).total += 1;
         self.name(upcoming);
     }
 
     /// Adds `total` more deletions of objects in no namespace, of which these come first.
-    pub(crate) fn add_all(&mut self, first: impl Iterator<Item = Upcoming>, total: usize) {
+    pub(crate) fn add_all(&mut self, first: impl Iterator<Item = UpcomingDeletion>, total: usize) {
         let part = self.part("");
         part.total = part.total.saturating_add(total);
         for upcoming in first {
@@ -158,7 +158,7 @@ pub struct Horizon<'a> {
     pub runs: &'a dyn Fn(&str) -> bool,
 }
 
-struct Gathering<'a> {
+struct UpcomingCollector<'a> {
     horizon: &'a Horizon<'a>,
     survey: &'a Survey,
     facts: &'a Facts,
@@ -166,7 +166,7 @@ struct Gathering<'a> {
 }
 
 #[derive(Clone, Debug)]
-struct Entry(Upcoming);
+struct Entry(UpcomingDeletion);
 
 impl Entry {
     fn order(&self) -> (Timestamp, &Place) {
@@ -198,7 +198,7 @@ impl Ord for Entry {
 #[must_use]
 pub fn upcoming(survey: &Survey, facts: &Facts, horizon: &Horizon<'_>) -> Outlook {
     let outlook = Outlook::new(facts.now(), horizon.until, horizon.limit);
-    let mut gathering = Gathering { horizon, survey, facts, outlook };
+    let mut gathering = UpcomingCollector { horizon, survey, facts, outlook };
     let namespaces = horizon.namespaces;
     for (group, resource) in TIMED {
         gathering.timed(&GroupResource::new(group, resource), namespaces);
@@ -206,20 +206,20 @@ pub fn upcoming(survey: &Survey, facts: &Facts, horizon: &Horizon<'_>) -> Outloo
     gathering.marked();
     let policies = GroupResource::new("kubegc.io", "retentionpolicies");
     match facts.list(&policies, "") {
-        Some(Known::Present(all)) => {
+        Some(Knowledge::Present(all)) => {
             for policy in all {
                 gathering.policy(policy, namespaces);
             }
         }
-        Some(Known::Unreadable(why)) => {
+        Some(Knowledge::Unreadable(why)) => {
             gathering.outlook.unknown.push(format!("what retention policies delete: {why}"));
         }
-        Some(Known::Absent) | None => {}
+        Some(Knowledge::Absent) | None => {}
     }
     gathering.outlook
 }
 
-impl Gathering<'_> {
+impl UpcomingCollector<'_> {
     fn add(&mut self, place: Place, forecast: Forecast) {
         if forecast.at > self.horizon.until {
             return;
@@ -228,7 +228,7 @@ impl Gathering<'_> {
             self.outlook.part(&place.namespace).idle += 1;
             return;
         }
-        self.outlook.add(Upcoming { place, forecast });
+        self.outlook.add(UpcomingDeletion { place, forecast });
     }
 
     /// Objects of a resource in these namespaces, at most [`MAX_REHEARSED`].
@@ -240,13 +240,13 @@ impl Gathering<'_> {
                 continue;
             }
             match self.facts.list(name, namespace) {
-                Some(Known::Present(items)) => {
+                Some(Knowledge::Present(items)) => {
                     objects.extend(items.iter().filter(|object| !object.is_terminating()).cloned());
                 }
-                Some(Known::Unreadable(why)) => {
+                Some(Knowledge::Unreadable(why)) => {
                     self.outlook.unknown.push(format!("which {name} are due: {why}"));
                 }
-                Some(Known::Absent) | None => {}
+                Some(Knowledge::Absent) | None => {}
             }
         }
         if objects.len() > MAX_REHEARSED {
@@ -381,7 +381,7 @@ mod tests {
         };
         let jobs =
             vec![job("done", Some(10), true), job("kept", None, true), job("running", Some(10), false)];
-        facts.tell_list(GroupResource::new("batch", "jobs"), "", Known::Present(jobs));
+        facts.tell_list(GroupResource::new("batch", "jobs"), "", Knowledge::Present(jobs));
         let horizon = Horizon { namespaces: &[String::new()], until: now.after(3_600_000), limit, runs };
         let due = upcoming(&survey, &facts, &horizon).within("n");
         let items =
@@ -393,7 +393,7 @@ mod tests {
     fn a_namespace_has_its_own_first_ones_and_everything_is_counted() {
         let hour = 3_600_000;
         let mut outlook = Outlook::new(Timestamp(0), Timestamp(24 * hour), 2);
-        let due = |namespace: &str, name: &str, hours: i64| Upcoming {
+        let due = |namespace: &str, name: &str, hours: i64| UpcomingDeletion {
             place: Place {
                 api_version: "v1".into(),
                 kind: "ConfigMap".into(),

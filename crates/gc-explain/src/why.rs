@@ -5,7 +5,7 @@ use gc_types::{Evidence, ObjectKey, OwnerReference};
 use serde_json::{Value, json};
 
 use crate::catalog::{GroupResource, Resource};
-use crate::facts::{Facts, Known};
+use crate::facts::{Facts, Knowledge};
 use crate::forecast::{self, Forecast};
 use crate::object::Object;
 use crate::protect;
@@ -360,14 +360,14 @@ fn looked_up(
         let (ReferenceState::Unverified, Some(resource)) = (&state, resource) else { return (owner, state) };
         let namespace = if resource.is_namespaced() { object.namespace() } else { "" };
         let state = match facts.object(&resource.name, namespace, &coordinates.name) {
-            Some(Known::Present(found)) if found.uid() == coordinates.uid.to_string() => {
+            Some(Knowledge::Present(found)) if found.uid() == coordinates.uid.to_string() => {
                 ReferenceState::Lives
             }
-            Some(Known::Present(_) | Known::Absent) => ReferenceState::Absent(Evidence::ReadAbsent {
+            Some(Knowledge::Present(_) | Knowledge::Absent) => ReferenceState::Absent(Evidence::ReadAbsent {
                 owner: coordinates.uid.clone(),
                 at: facts.now(),
             }),
-            Some(Known::Unreadable(_)) | None => state,
+            Some(Knowledge::Unreadable(_)) | None => state,
         };
         (owner, state)
     };
@@ -470,6 +470,6 @@ pub fn object<'a>(
     resource: &Resource,
     namespace: &str,
     name: &str,
-) -> Option<&'a Known<Object>> {
+) -> Option<&'a Knowledge<Object>> {
     facts.object(&resource.name, namespace, name)
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use gc_collectors::engine::MachineState;
 
-pub use aws::s3::{MAX_OBJECT_BYTES, S3, S3_TIMEOUT, S3Error, S3Options, Stored};
+pub use aws::s3::{MAX_OBJECT_BYTES, S3, S3_TIMEOUT, S3Error, S3Options, StoredObject};
 pub use aws::{Credentials, Ec2, Ec2Error, Ec2Options};
 pub use exec::{Exec, ExecError};
 pub use inventory::{INVENTORY_MAX_AGE, Inventory, InventoryError};

@@ -4,7 +4,7 @@
 mod moto;
 
 use bytes::Bytes;
-use gc_external::cloud::{Credentials, S3, S3Error, S3Options, Stored};
+use gc_external::cloud::{Credentials, S3, S3Error, S3Options, StoredObject};
 use moto::Moto;
 
 /// Two buckets, and a user who may use one of them; from then on every request is checked.
@@ -46,7 +46,7 @@ async fn objects_of_a_bucket_are_written_listed_read_and_deleted() {
     }
     s3.put("shopping", body("another prefix")).await.unwrap();
     let listed = s3.list("shop/").await.unwrap();
-    let expected = names.map(|name| Stored { key: name.to_owned(), size: name.len() as u64 });
+    let expected = names.map(|name| StoredObject { key: name.to_owned(), size: name.len() as u64 });
     assert_eq!(listed, expected);
     for name in names {
         s3.delete(name).await.unwrap();

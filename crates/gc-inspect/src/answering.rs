@@ -11,14 +11,14 @@ use gc_types::GoDuration;
 
 use super::attached::{Confirmation, MAXIMUM_SUBJECTS, Query, QueryRequest, QueryResponse};
 use super::gather::{self, Gatherer, Scope};
-use super::plan::{self, Planned, Planning};
-use super::resident::{Lists, Permitted, Resident};
+use super::plan::{self, Planning, ShownPlan};
+use super::resident::{Lists, PermittedGraph, Resident};
 use super::tree::{Forest, Shape};
-use super::unanswered::Unanswered;
+use super::unanswered::UnansweredReason;
 use super::{surveyed, view, why};
 use crate::stuck;
-use crate::subject::{Confirmed, Subject};
-use crate::target::Named;
+use crate::subject::{ConfirmedPlan, Subject};
+use crate::target::NamedObject;
 
 /// Answers an inquiry from what a gatherer reads.
 pub async fn answer(
@@ -30,7 +30,7 @@ pub async fn answer(
         return Err(UsageError::new(format!("a question is about at most {MAXIMUM_SUBJECTS} objects")).into());
     }
     let answered = tokio::time::timeout(patience, answer_in_time(gatherer, inquiry, patience)).await;
-    answered.unwrap_or_else(|_| Err(Unanswered::TimedOut(patience).into()))
+    answered.unwrap_or_else(|_| Err(UnansweredReason::TimedOut(patience).into()))
 }
 
 async fn answer_in_time(
@@ -76,11 +76,11 @@ async fn answer_in_time(
             let named = named(gatherer, objects)?;
             let planning = plan::ask(gatherer, named, cascade.policy(), patience).await?;
             let Planning { radius, unseen, targets, .. } = planning.complete()?;
-            let planned = Planned { radius: &radius, full };
+            let planned = ShownPlan { radius: &radius, full };
             let mut answered = QueryResponse::new(&planned, inquiry.form, unseen, radius.hangs())?;
             if let [(_, target)] = &targets[..] {
                 answered.confirm = Some(Confirmation {
-                    confirmed: Confirmed::of(&radius, target),
+                    confirmed: ConfirmedPlan::of(&radius, target),
                     needs_name: plan::needs_confirmation(&radius),
                 });
             }
@@ -89,12 +89,12 @@ async fn answer_in_time(
     }
 }
 
-fn named(gatherer: &Gatherer, objects: Vec<Subject>) -> anyhow::Result<Vec<Named>> {
+fn named(gatherer: &Gatherer, objects: Vec<Subject>) -> anyhow::Result<Vec<NamedObject>> {
     let named = objects.into_iter().map(|Subject { resource, namespace, name }| {
         let found = gatherer.catalog.find(&resource).map_err(UsageError::new)?;
         let resource = (*found.first().context("the resource is not served")?).clone();
         let namespace = if resource.is_namespaced() { namespace } else { String::new() };
-        Ok(Named { resource, namespace, name })
+        Ok(NamedObject { resource, namespace, name })
     });
     named.collect()
 }
@@ -107,6 +107,7 @@ pub async fn gatherer(
 ) -> anyhow::Result<Gatherer> {
     let now = gather::clock(&client).await;
     let gatherer = Gatherer::new(client, now).await?;
-    let permitted = resident.map(|resident| Arc::new(Permitted::new(resident, lists)) as Arc<dyn Resident>);
+    let permitted =
+        resident.map(|resident| Arc::new(PermittedGraph::new(resident, lists)) as Arc<dyn Resident>);
     Ok(gatherer.beside(permitted))
 }

@@ -15,8 +15,8 @@ use serde_json::Value;
 
 use super::collector::CollectorFlags;
 use crate::output::{Answer, Output};
-use crate::subject::{Confirmed, Subject};
-use crate::target::Named;
+use crate::subject::{ConfirmedPlan, Subject};
+use crate::target::NamedObject;
 
 /// Where servers and collectors are asked.
 const PATH: &str = "/kubegc/v1/ask";
@@ -146,7 +146,7 @@ pub struct QueryResponse {
 pub struct Confirmation {
     /// The plan that was shown.
     #[serde(flatten)]
-    pub confirmed: Confirmed,
+    pub confirmed: ConfirmedPlan,
     /// Whether so much is deleted that the name has to be typed.
     pub needs_name: bool,
 }
@@ -222,8 +222,8 @@ fn form_of(output: &Output) -> Option<Form> {
 
 /// What was named, as questions name it.
 #[must_use]
-pub fn subjects(named: &[Named]) -> Vec<Subject> {
-    let subject = |named: &Named| Subject {
+pub fn subjects(named: &[NamedObject]) -> Vec<Subject> {
+    let subject = |named: &NamedObject| Subject {
         resource: named.resource.name.to_string(),
         namespace: named.namespace.clone(),
         name: named.name.clone(),

@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use crate::removed_type as gone_type;
 use crate::removed_type::Ambiguous;
-use history::{About, Deletion, History};
+use history::{Deletion, History, Relation};
 
 /// Longest line that is understood. A request body is at most 3 MiB, and a line has it and the answer.
 const LONGEST_LINE_BYTES: usize = 16 << 20;
@@ -29,7 +29,7 @@ pub(crate) const DOUBTFUL: &str = "if it existed then: ";
 
 /// The resource of an object.
 #[derive(Clone, Debug)]
-pub(crate) enum Called {
+pub(crate) enum CalledResource {
     /// Group and plural name.
     Exactly(String, String),
     /// As somebody has typed it, where the server does not serve it.
@@ -38,8 +38,8 @@ pub(crate) enum Called {
 
 /// The object whose deletion is looked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) resource: Called,
+pub(crate) struct WantedObject {
+    pub(crate) resource: CalledResource,
     /// Empty at cluster scope; `None` for any.
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
@@ -129,7 +129,7 @@ struct Owner {
 
 /// What was found about each object.
 #[derive(Debug, Default)]
-pub(crate) struct Searched {
+pub(crate) struct SearchResult {
     /// For each object, what people should know: its own deletion, and that of its namespace. An error if it is not clear
     /// which object is meant.
     pub(crate) lines: Vec<Result<Vec<String>, Ambiguous>>,
@@ -146,13 +146,13 @@ struct Last {
 }
 
 /// Reads the log for these objects.
-pub(crate) fn search(file: &Path, wanted: &[Wanted]) -> anyhow::Result<Searched> {
+pub(crate) fn search(file: &Path, wanted: &[WantedObject]) -> anyhow::Result<SearchResult> {
     let opened = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
     read(BufReader::new(opened), wanted).with_context(|| format!("cannot read {}", file.display()))
 }
 
 /// The same for lines from anywhere.
-pub(crate) fn read(lines: impl BufRead, wanted: &[Wanted]) -> std::io::Result<Searched> {
+pub(crate) fn read(lines: impl BufRead, wanted: &[WantedObject]) -> std::io::Result<SearchResult> {
     let mut last: Vec<Last> = wanted.iter().map(|_| Last::default()).collect();
     let mut malformed = 0;
     let mut lines = Lines::new(lines, LONGEST_LINE_BYTES);
@@ -170,7 +170,7 @@ pub(crate) fn read(lines: impl BufRead, wanted: &[Wanted]) -> std::io::Result<Se
         }
     }
     let lines = wanted.iter().zip(last).map(|(wanted, last)| last.lines(wanted)).collect();
-    Ok(Searched { lines, malformed })
+    Ok(SearchResult { lines, malformed })
 }
 
 impl Last {
@@ -183,11 +183,11 @@ impl Last {
     }
 
     /// The deletion of the namespace is the cause of what happened after it.
-    fn lines(mut self, wanted: &Wanted) -> Result<Vec<String>, Ambiguous> {
+    fn lines(mut self, wanted: &WantedObject) -> Result<Vec<String>, Ambiguous> {
         self.own.retain(|_, history| history.has_deletion());
         let (own, guess) = match &wanted.resource {
-            Called::Exactly(..) => (self.own.pop_first().map(|(_, own)| own), None),
-            Called::Word(word) => {
+            CalledResource::Exactly(..) => (self.own.pop_first().map(|(_, own)| own), None),
+            CalledResource::Word(word) => {
                 match gone_type::meant(word, self.own.keys().map(|resource| (resource.as_str(), "")))? {
                     Some(meant) => (self.own.remove(&meant.resource), meant.guess),
                     None => (None, None),
@@ -208,7 +208,7 @@ impl Last {
 
 impl Event {
     /// Takes the event if it is about the object, or a deletion of its namespace.
-    fn note(&self, wanted: &Wanted, last: &mut Last) {
+    fn note(&self, wanted: &WantedObject, last: &mut Last) {
         let Some(at) = self.request_received_timestamp.or(self.stage_timestamp) else { return };
         // The moment is written in seconds.
         if !self.is_done() || wanted.created.is_some_and(|created| at < created) {
@@ -267,28 +267,32 @@ impl Event {
     }
 
     /// Whether it is about objects of the type, where the object is.
-    fn is_of_type(&self, wanted: &Wanted) -> bool {
+    fn is_of_type(&self, wanted: &WantedObject) -> bool {
         let ObjectRef { resource, api_group, .. } = &self.object_ref;
         let is_called = match &wanted.resource {
-            Called::Exactly(group, plural) => group == api_group && plural == resource,
-            Called::Word(word) => gone_type::may_mean(word, &gc_types::group_resource(api_group, resource)),
+            CalledResource::Exactly(group, plural) => group == api_group && plural == resource,
+            CalledResource::Word(word) => {
+                gone_type::may_mean(word, &gc_types::group_resource(api_group, resource))
+            }
         };
         is_called && wanted.namespace.as_ref().is_none_or(|wanted| wanted == self.namespace())
     }
 
     /// How it is about the object, if it is.
-    fn about(&self, wanted: &Wanted) -> Option<About> {
+    fn about(&self, wanted: &WantedObject) -> Option<Relation> {
         if !self.is_of_type(wanted) {
             return None;
         }
         if self.verb != "deletecollection" {
-            return (self.object_ref.name == wanted.name).then_some(About::Name);
+            return (self.object_ref.name == wanted.name).then_some(Relation::Name);
         }
         let items = self.response_object.as_ref().and_then(|answer| answer.items.as_ref());
         match items {
-            Some(items) => items.iter().any(|item| item.metadata.name == wanted.name).then_some(About::List),
-            None if self.selectors().is_some() => Some(About::Selection),
-            None => Some(About::All),
+            Some(items) => {
+                items.iter().any(|item| item.metadata.name == wanted.name).then_some(Relation::List)
+            }
+            None if self.selectors().is_some() => Some(Relation::Selection),
+            None => Some(Relation::All),
         }
     }
 
@@ -393,16 +397,16 @@ mod tests {
         event.to_string()
     }
 
-    fn pod() -> Wanted {
-        Wanted {
-            resource: Called::Exactly(String::new(), "pods".to_owned()),
+    fn pod() -> WantedObject {
+        WantedObject {
+            resource: CalledResource::Exactly(String::new(), "pods".to_owned()),
             namespace: Some("shop".to_owned()),
             name: "web".to_owned(),
             created: None,
         }
     }
 
-    fn found(lines: &[String], wanted: Wanted) -> (Vec<String>, u64) {
+    fn found(lines: &[String], wanted: WantedObject) -> (Vec<String>, u64) {
         let mut searched = read(lines.join("\n").as_bytes(), &[wanted]).unwrap();
         (searched.lines.remove(0).unwrap(), searched.malformed)
     }
@@ -505,8 +509,13 @@ mod tests {
         let wanted = |(object, namespace): (&str, &str)| {
             let (resource, name) = object.split_once('/').unwrap();
             let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
-            let resource = Called::Exactly(group.to_owned(), plural.to_owned());
-            Wanted { resource, namespace: Some(namespace.to_owned()), name: name.to_owned(), created: None }
+            let resource = CalledResource::Exactly(group.to_owned(), plural.to_owned());
+            WantedObject {
+                resource,
+                namespace: Some(namespace.to_owned()),
+                name: name.to_owned(),
+                created: None,
+            }
         };
         let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
         let emptier = "system:serviceaccount:kube-system:namespace-controller";
@@ -605,7 +614,7 @@ mod tests {
             // Nothing says that it existed.
             (("configmaps/never", "rr"), vec![format!("{DOUBTFUL}{}", of_namespace("rr"))]),
         ];
-        let all: Vec<Wanted> = table.iter().map(|(object, _)| wanted(*object)).collect();
+        let all: Vec<WantedObject> = table.iter().map(|(object, _)| wanted(*object)).collect();
         let searched = read(log.as_bytes(), &all).unwrap();
         assert_eq!(searched.malformed, 0);
         for ((object, expected), found) in table.into_iter().zip(searched.lines) {
@@ -618,7 +627,7 @@ mod tests {
     #[test]
     fn what_was_deleted_before_the_object_was_created_is_another_one() {
         let lines = [event(1, "alice", &json!({}))];
-        let younger = Wanted { created: Some("2026-09-21T14:02:00Z".parse().unwrap()), ..pod() };
+        let younger = WantedObject { created: Some("2026-09-21T14:02:00Z".parse().unwrap()), ..pod() };
         assert_eq!(found(&lines, younger), (Vec::new(), 0));
     }
 
@@ -656,8 +665,8 @@ mod tests {
     fn what_is_no_longer_served_is_found_by_what_it_was_called() {
         let object = json!({"objectRef": {"resource": "widgets", "apiGroup": "example.com", "namespace": "shop", "name": "x"}});
         let lines = [event(1, "alice", &object)];
-        let wanted = |word: &str| Wanted {
-            resource: Called::Word(word.to_owned()),
+        let wanted = |word: &str| WantedObject {
+            resource: CalledResource::Word(word.to_owned()),
             namespace: None,
             name: "x".to_owned(),
             created: None,

@@ -151,12 +151,12 @@ fn at(address: Option<&SocketAddr>) -> String {
 pub(crate) struct LeaderPages {
     /// How they are asked.
     pub client: ApiClient,
-    place: Where,
+    place: CollectorLocation,
     address: String,
 }
 
 /// Where a collector runs.
-enum Where {
+enum CollectorLocation {
     /// On this machine: it holds the Lease under this name.
     Here { holder: String },
     /// In a pod.
@@ -190,7 +190,11 @@ impl LeaderPages {
         if let Some(address) = local.filter(|_| pod == host()) {
             let address = address.to_string();
             let client = ApiClient::plain(&address).map_err(|error| unread(error.into()))?;
-            return Ok(Some(Self { client, place: Where::Here { holder: held.holder }, address }));
+            return Ok(Some(Self {
+                client,
+                place: CollectorLocation::Here { holder: held.holder },
+                address,
+            }));
         }
         let Some(pem) = lease["metadata"]["annotations"][PAGES_AUTHORITY].as_str() else {
             return Err(OutOfReach::OnItsMachine { holder: held.holder, address: local });
@@ -202,7 +206,9 @@ impl LeaderPages {
             ApiClient::configured_elsewhere(&access, &address, pem.as_bytes(), Some(SERVER_NAME)).await;
         let namespace = name.namespace.clone();
         match pages {
-            Ok(client) => Ok(Some(Self { client, place: Where::Pod { namespace, pod }, address })),
+            Ok(client) => {
+                Ok(Some(Self { client, place: CollectorLocation::Pod { namespace, pod }, address }))
+            }
             Err(error) => {
                 let why = preflight::one_line(&error);
                 Err(OutOfReach::Unreachable { namespace, pod, address, why })
@@ -212,15 +218,17 @@ impl LeaderPages {
 
     /// Whether the collector runs on this machine.
     pub(crate) const fn are_here(&self) -> bool {
-        matches!(self.place, Where::Here { .. })
+        matches!(self.place, CollectorLocation::Here { .. })
     }
 
     /// They did not answer.
     pub(crate) fn unreachable(self, why: String) -> OutOfReach {
         let Self { place, address, .. } = self;
         match place {
-            Where::Here { holder } => OutOfReach::Silent { holder, address, why },
-            Where::Pod { namespace, pod } => OutOfReach::Unreachable { namespace, pod, address, why },
+            CollectorLocation::Here { holder } => OutOfReach::Silent { holder, address, why },
+            CollectorLocation::Pod { namespace, pod } => {
+                OutOfReach::Unreachable { namespace, pod, address, why }
+            }
         }
     }
 }

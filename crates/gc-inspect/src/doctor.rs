@@ -11,14 +11,14 @@ use anyhow::Result;
 use gc_explain::lint::{Lint, Severity, argument};
 use gc_explain::protect::Status;
 use gc_explain::stuck::Place;
-use gc_process::admission::Unguarded;
+use gc_process::admission::UnguardedController;
 use gc_process::lease::control::Held;
 use gc_process::lease::orders::Orders;
 use gc_process::table::Table;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::surveyed::Surveyed;
+use super::surveyed::Survey;
 
 /// Maximum number of findings that one check lists; the rest is counted.
 const LISTED: usize = 10;
@@ -59,11 +59,11 @@ pub struct Facts {
     /// Why permissions could not be checked.
     pub(crate) unchecked: Vec<String>,
     /// Controllers by which users delete what they may not delete.
-    pub(crate) unguarded: Vec<Unguarded>,
+    pub(crate) unguarded: Vec<UnguardedController>,
     /// The rules of `kubegc protect`.
     pub(crate) protection: Vec<Status>,
     /// What is to be seen of the objects.
-    pub(crate) surveyed: Surveyed,
+    pub(crate) surveyed: Survey,
     /// APIServices that are not available, with why.
     pub(crate) unavailable: BTreeMap<String, String>,
     /// Whether the server is `kubegc up`, with collectors of its own.
@@ -179,7 +179,7 @@ pub fn diagnose(facts: &Facts) -> Vec<Finding> {
 }
 
 /// Judges what is to be seen of the objects alone.
-pub(crate) fn of_objects(surveyed: &Surveyed) -> Vec<Finding> {
+pub(crate) fn of_objects(surveyed: &Survey) -> Vec<Finding> {
     let mut findings = Vec::new();
     apis(surveyed, &mut findings);
     stuck(surveyed, &mut findings);
@@ -348,14 +348,14 @@ fn permissions(facts: &Facts, findings: &mut Vec<Finding>) {
     findings.extend(facts.unchecked.iter().map(|what| finding("permissions", State::Notice, what.clone())));
     findings.extend(facts.unguarded.iter().map(|unguarded| {
         let found = finding("admission", State::Wrong, unguarded.to_string());
-        found.about(unguarded.controller).advise(Unguarded::ADVICE)
+        found.about(unguarded.controller).advise(UnguardedController::ADVICE)
     }));
 }
 
 /// What depends on something that cannot be read.
 const WAITS: &str = "what depends on it waits, everything else is collected";
 
-fn apis(facts: &Surveyed, findings: &mut Vec<Finding>) {
+fn apis(facts: &Survey, findings: &mut Vec<Finding>) {
     let resources = &facts.unreadable;
     if resources.is_empty() && facts.undiscovered.is_empty() && facts.forbidden.is_empty() {
         findings.push(finding(
@@ -412,7 +412,7 @@ fn listed(check: &'static str, all: impl ExactSizeIterator<Item = Finding>) -> V
     findings
 }
 
-fn stuck(facts: &Surveyed, findings: &mut Vec<Finding>) {
+fn stuck(facts: &Survey, findings: &mut Vec<Finding>) {
     if facts.stuck.is_empty() {
         findings.push(if facts.forbidden.is_empty() {
             finding("stuck", State::Fine, "nothing is stuck")
@@ -469,9 +469,9 @@ fn collector(page: &Value, findings: &mut Vec<Finding>) {
 }
 
 /// Findings as an answer.
-pub struct Examined<'a>(pub &'a [Finding]);
+pub struct Examination<'a>(pub &'a [Finding]);
 
-impl crate::output::Answer for Examined<'_> {
+impl crate::output::Answer for Examination<'_> {
     fn value(&self) -> Value {
         value(self.0)
     }
@@ -540,7 +540,7 @@ pub(crate) mod tests {
             orders: Orders { tripped: Some(BTreeMap::new()), ..Orders::default() },
             permissions: ("kubegc".into(), vec![]),
             is_installed: true,
-            surveyed: Surveyed { resources: 60, ..Surveyed::default() },
+            surveyed: Survey { resources: 60, ..Survey::default() },
             ..Facts::default()
         }
     }
@@ -558,7 +558,7 @@ pub(crate) mod tests {
         let cases: Vec<(Facts, &str, &str)> = vec![
             (change(&|f| f.version = Some("old".into())), "server", "notice old"),
             (
-                change(&|f| f.unguarded = vec![Unguarded::example()]),
+                change(&|f| f.unguarded = vec![UnguardedController::example()]),
                 "admission",
                 "wrong expiry-controller runs without the ValidatingAdmissionPolicyBinding kubegc-expiry-needs-delete: \
                  whoever may change an object has it deleted by an annotation, on its status too",
@@ -788,7 +788,7 @@ pub(crate) mod tests {
     #[test]
     fn many_findings_are_counted() {
         let unreadable = (0..13).map(|number| format!("r{number}")).collect();
-        let surveyed = Surveyed { unreadable, ..Surveyed::default() };
+        let surveyed = Survey { unreadable, ..Survey::default() };
         let findings = diagnose(&Facts { surveyed, ..healthy() });
         let own: Vec<&str> = findings
             .iter()
@@ -800,6 +800,6 @@ pub(crate) mod tests {
 
     #[test]
     fn findings_look_as_they_should() {
-        insta::assert_snapshot!("doctor", crate::output::screens(&Examined(&sick())).unwrap());
+        insta::assert_snapshot!("doctor", crate::output::screens(&Examination(&sick())).unwrap());
     }
 }

@@ -19,7 +19,7 @@ use super::collector::{self, LeaderPages};
 use super::doctor::{self, Facts, TheirCollector};
 use super::gather::{self, Gatherer, Scope};
 use super::sources::GUESS_PATIENCE;
-use super::surveyed::{self, Surveyed};
+use super::surveyed::{self, Survey};
 use crate::output::{Answer as _, Output};
 
 /// kube-controller-manager's Lease.
@@ -126,7 +126,7 @@ fn silence(address: &str, why: Option<anyhow::Error>) -> String {
 
 /// Why a Lease is not known. What is forbidden is forbidden to whoever asks; the account of the collectors is checked elsewhere.
 fn unread(lease: &LeaseName, error: &anyhow::Error) -> String {
-    match error.downcast_ref::<preflight::Forbidden>() {
+    match error.downcast_ref::<preflight::ForbiddenRequest>() {
         Some(_) => format!("this user may not read lease {lease}"),
         None => format!("lease {lease} cannot be read: {error:#}"),
     }
@@ -137,7 +137,7 @@ async fn survey(
     client: &ApiClient,
     options: &Examination<'_>,
     patience: Duration,
-) -> anyhow::Result<(Surveyed, bool)> {
+) -> anyhow::Result<(Survey, bool)> {
     let AttachFlags { collector, no_collector } = options.attach;
     let scope = Scope { namespace: options.namespace.to_owned(), ..Scope::default() };
     let question = Query::Doctor { namespace: scope.namespace.clone() };
@@ -290,7 +290,7 @@ async fn check_permissions(
         if !missing.is_empty() {
             let is_needed = (group, resource) != ("", "events");
             let (group, resource) = (group.to_owned(), resource.to_owned());
-            let forbidden = preflight::Forbidden { verbs: missing, group, resource, namespace };
+            let forbidden = preflight::ForbiddenRequest { verbs: missing, group, resource, namespace };
             let (role, rule) = (forbidden.role(), forbidden.rule());
             facts.permissions.1.push(doctor::MissingRule { role, rule, is_needed });
         }

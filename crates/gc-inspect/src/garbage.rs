@@ -7,7 +7,7 @@ use anyhow::bail;
 use gc_explain::garbage::{Certainty, Finding, Garbage, Report, Usable};
 use gc_explain::text::{count, some_of, thousands};
 use gc_explain::upcoming::{Horizon, upcoming};
-use gc_explain::{Facts, GroupResource, Resource, Unlisted};
+use gc_explain::{Facts, GroupResource, Resource, UnlistedReason};
 use gc_process::UsageError;
 use gc_process::table::Table;
 use serde_json::Value;
@@ -46,17 +46,17 @@ pub async fn ask(
     };
     let each = async |resource: &Resource, reading, take: &mut dyn FnMut(&Value)| {
         if rules.as_ref().is_some_and(|rules| !rules.contain(&resource.name)) {
-            return Err(Unlisted::Forbidden);
+            return Err(UnlistedReason::Forbidden);
         }
         let namespace = if resource.is_namespaced() { namespace } else { "" };
         gatherer.each(resource, namespace, reading, take).await
     };
     let (mut forbidden, mut asked) = (BTreeSet::new(), BTreeSet::new());
-    let mut unread = |garbage: &mut Garbage, resource: &Resource, read: Result<(), Unlisted>| {
+    let mut unread = |garbage: &mut Garbage, resource: &Resource, read: Result<(), UnlistedReason>| {
         asked.insert(resource.name.to_string());
         match read {
             Ok(()) => {}
-            Err(Unlisted::Forbidden) => {
+            Err(UnlistedReason::Forbidden) => {
                 forbidden.insert(resource.name.to_string());
             }
             Err(why) => garbage.unseen(format!("{} could not be listed: {why}", resource.name)),
@@ -91,7 +91,7 @@ pub async fn ask(
     if !forbidden.is_empty() {
         let names: Vec<String> = forbidden.into_iter().collect();
         let number = count(names.len(), "resource");
-        let (some, why) = (some_of(&names, 3), Unlisted::Forbidden);
+        let (some, why) = (some_of(&names, 3), UnlistedReason::Forbidden);
         garbage.unseen(format!("{number} could not be read ({some}): {why}"));
     }
     // Owners and users have other labels.

@@ -12,7 +12,8 @@ use gc_collectors::node_report;
 use gc_explain::stuck::Place;
 use gc_explain::survey::Page;
 use gc_explain::{
-    Catalog, Facts, GroupResource, Known, Metadata, Need, Resource, Survey, Unlisted, Unread, UnreadCode,
+    Catalog, Facts, GroupResource, Knowledge, Metadata, Need, Resource, Survey, UnlistedReason, Unread,
+    UnreadCode,
 };
 use gc_kube::connection::RequestError;
 use gc_kube::{ApiClient, push_segment};
@@ -23,7 +24,7 @@ use serde_json::Value;
 
 use crate::listable::{Listable, listable};
 use crate::resident::{READ_SINGLY, Resident};
-use crate::unanswered::Unanswered;
+use crate::unanswered::UnansweredReason;
 use gc_process::endpoints::CLOCK;
 use gc_process::preflight;
 
@@ -99,50 +100,50 @@ fn without_writers(_: &GroupResource, mut object: Value) -> Option<Value> {
 }
 
 /// What a GET brought.
-enum Got {
+enum GetResult {
     Body(bytes::Bytes),
     /// The server says that there is no such object.
     NoObject,
     /// Nothing is served there.
     NotServed,
     Refused(Unread),
-    Failed(Unlisted),
+    Failed(UnlistedReason),
 }
 
-impl Got {
+impl GetResult {
     /// The body of a list, or why there is none.
-    fn listed(self) -> Result<bytes::Bytes, Unlisted> {
+    fn listed(self) -> Result<bytes::Bytes, UnlistedReason> {
         match self {
             Self::Body(body) => Ok(body),
-            Self::NoObject | Self::NotServed => Err(Unlisted::NotServed),
-            Self::Refused(_) => Err(Unlisted::Forbidden),
+            Self::NoObject | Self::NotServed => Err(UnlistedReason::NotServed),
+            Self::Refused(_) => Err(UnlistedReason::Forbidden),
             Self::Failed(why) => Err(why),
         }
     }
 }
 
 /// The JSON of a list.
-fn json_list(body: &[u8]) -> Result<Value, Unlisted> {
+fn json_list(body: &[u8]) -> Result<Value, UnlistedReason> {
     serde_json::from_slice(body).map_err(|error| unreadable(&error))
 }
 
-fn unreadable(error: &serde_json::Error) -> Unlisted {
-    Unlisted::Unread(Unread::new(UnreadCode::Malformed, format!("the list cannot be read: {error}")))
+fn unreadable(error: &serde_json::Error) -> UnlistedReason {
+    UnlistedReason::Unread(Unread::new(UnreadCode::Malformed, format!("the list cannot be read: {error}")))
 }
 
 /// A server does not say what it serves.
 fn silent(client: &ApiClient, why: Unread) -> anyhow::Error {
-    Unanswered::Unread { what: format!("{} cannot say what it serves", client.address()), why }.into()
+    UnansweredReason::Unread { what: format!("{} cannot say what it serves", client.address()), why }.into()
 }
 
 impl Gatherer {
     /// Asks the server what it serves.
     pub async fn new(client: ApiClient, now: Timestamp) -> anyhow::Result<Self> {
         let document = async |path: &str| match get(&client, path, AGGREGATED).await {
-            Got::Body(body) => Ok(body),
-            Got::NoObject | Got::NotServed => bail!("{} does not serve {path}", client.address()),
-            Got::Refused(why) => Err(silent(&client, why)),
-            Got::Failed(why) => Err(silent(&client, why.into())),
+            GetResult::Body(body) => Ok(body),
+            GetResult::NoObject | GetResult::NotServed => bail!("{} does not serve {path}", client.address()),
+            GetResult::Refused(why) => Err(silent(&client, why)),
+            GetResult::Failed(why) => Err(silent(&client, why.into())),
         };
         let (core, named) = futures::join!(document("/api"), document("/apis"));
         let catalog = Catalog::read(&core?, &named?)?;
@@ -176,8 +177,8 @@ impl Gatherer {
     /// The body of an answer in this representation, if there is one.
     pub async fn body(&self, path: &str, accept: &'static str) -> Option<bytes::Bytes> {
         match get(&self.client, path, accept).await {
-            Got::Body(body) => Some(body),
-            Got::NoObject | Got::NotServed | Got::Refused(_) | Got::Failed(_) => None,
+            GetResult::Body(body) => Some(body),
+            GetResult::NoObject | GetResult::NotServed | GetResult::Refused(_) | GetResult::Failed(_) => None,
         }
     }
 
@@ -227,7 +228,7 @@ impl Gatherer {
             |resource: &Resource| listable.as_ref().is_none_or(|rules| rules.contain(&resource.name));
         let (resources, refused): (Vec<Resource>, Vec<Resource>) = resources.into_iter().partition(may_list);
         for resource in refused {
-            survey.not_listed(resource.id, Unlisted::Forbidden);
+            survey.not_listed(resource.id, UnlistedReason::Forbidden);
         }
         self.list_all(&mut survey, &[(scope.clone(), resources)], patience).await?;
         Ok(survey)
@@ -274,7 +275,7 @@ impl Gatherer {
                             survey.listed(resource.id, version);
                         }
                     }
-                    Err(Unlisted::NotServed) => {}
+                    Err(UnlistedReason::NotServed) => {}
                     Err(why) => survey.not_listed(resource.id, why),
                 }
             }
@@ -336,11 +337,11 @@ impl Gatherer {
         let mut reads = futures::stream::iter(reads).buffer_unordered(IN_FLIGHT);
         while let Some((place, resource, got)) = reads.next().await {
             let metadata = match &got {
-                Got::Body(body) => serde_json::from_slice::<Metadata>(body).ok(),
+                GetResult::Body(body) => serde_json::from_slice::<Metadata>(body).ok(),
                 // It is gone.
-                Got::NoObject => continue,
+                GetResult::NoObject => continue,
                 // Who may list may still not be allowed to read.
-                Got::NotServed | Got::Refused(_) | Got::Failed(_) => None,
+                GetResult::NotServed | GetResult::Refused(_) | GetResult::Failed(_) => None,
             };
             match metadata {
                 Some(metadata) => survey.observe(resource.id, metadata),
@@ -374,9 +375,11 @@ impl Gatherer {
     pub async fn check_namespace(&self, scope: &Scope) -> anyhow::Result<()> {
         let namespaces = GroupResource::new("", "namespaces");
         if !scope.namespace.is_empty()
-            && let Known::Absent = self.object(&namespaces, "", &scope.namespace).await
+            && let Knowledge::Absent = self.object(&namespaces, "", &scope.namespace).await
         {
-            return Err(Unanswered::NotFound(format!("namespace {:?} not found", scope.namespace)).into());
+            return Err(
+                UnansweredReason::NotFound(format!("namespace {:?} not found", scope.namespace)).into()
+            );
         }
         Ok(())
     }
@@ -390,7 +393,8 @@ impl Gatherer {
         name: &str,
     ) -> Option<Uid> {
         let resource = self.catalog.named(resource)?;
-        let Got::Body(body) = get(&self.client, &object_path(resource, namespace, name), METADATA).await
+        let GetResult::Body(body) =
+            get(&self.client, &object_path(resource, namespace, name), METADATA).await
         else {
             return None;
         };
@@ -404,10 +408,10 @@ impl Gatherer {
     pub async fn is_there(&self, place: &Place) -> bool {
         let Some(resource) = self.catalog.of_kind(&place.api_version, &place.kind) else { return false };
         match get(&self.client, &object_path(resource, &place.namespace, &place.name), METADATA).await {
-            Got::Body(body) => serde_json::from_slice::<Metadata>(&body)
+            GetResult::Body(body) => serde_json::from_slice::<Metadata>(&body)
                 .is_ok_and(|metadata| metadata.uid.to_string() == place.uid),
-            Got::NoObject | Got::NotServed => false,
-            Got::Refused(_) | Got::Failed(_) => true,
+            GetResult::NoObject | GetResult::NotServed => false,
+            GetResult::Refused(_) | GetResult::Failed(_) => true,
         }
     }
 
@@ -436,7 +440,7 @@ impl Gatherer {
                 Ok(page) => items.extend(page.into_items()),
                 Err(why) => {
                     let what = format!("{} cannot be listed", resource.name);
-                    return Err(Unanswered::Unread { what, why: why.into() }.into());
+                    return Err(UnansweredReason::Unread { what, why: why.into() }.into());
                 }
             }
         }
@@ -446,14 +450,14 @@ impl Gatherer {
     async fn read_owner(&self, key: &ObjectKey) -> Outcome {
         let Some(resource) = self.catalog.get(key.resource) else { return Outcome::NotServed };
         match get(&self.client, &object_path(resource, &key.namespace, &key.name), METADATA).await {
-            Got::Body(body) => match serde_json::from_slice::<Metadata>(&body) {
+            GetResult::Body(body) => match serde_json::from_slice::<Metadata>(&body) {
                 Ok(metadata) => Outcome::Found(metadata.observed(key.resource)),
                 Err(error) => failed(error.to_string()),
             },
-            Got::NoObject => Outcome::Absent,
-            Got::NotServed => Outcome::NotServed,
-            Got::Refused(why) => Outcome::Refused { code: 403, message: why.message },
-            Got::Failed(why) => failed(why.to_string()),
+            GetResult::NoObject => Outcome::Absent,
+            GetResult::NotServed => Outcome::NotServed,
+            GetResult::Refused(why) => Outcome::Refused { code: 403, message: why.message },
+            GetResult::Failed(why) => failed(why.to_string()),
         }
     }
 
@@ -462,7 +466,7 @@ impl Gatherer {
         &'a self,
         resource: &'a Resource,
         scope: &'a Scope,
-    ) -> BoxStream<'a, (&'a Resource, Result<Page, Unlisted>)> {
+    ) -> BoxStream<'a, (&'a Resource, Result<Page, UnlistedReason>)> {
         let pages = futures::stream::unfold(Some(String::new()), move |token| async move {
             let path = list_path(resource, &scope.namespace, &scope.selector, &token?, PAGE_METADATA);
             let body = get(&self.client, &path, METADATA_LIST).await.listed();
@@ -544,7 +548,7 @@ impl Gatherer {
         let mut token = String::new();
         loop {
             let path = list_path(resource, namespace, "", &token, PAGE_OBJECTS);
-            let Got::Body(body) = get(&self.client, &path, "application/json").await else { break };
+            let GetResult::Body(body) = get(&self.client, &path, "application/json").await else { break };
             let Ok(mut page) = serde_json::from_slice::<Value>(&body) else { break };
             for mut object in page["items"].as_array_mut().map(std::mem::take).unwrap_or_default() {
                 let own = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -552,13 +556,13 @@ impl Gatherer {
                     // Objects on lists do not say what they are.
                     object["apiVersion"] = resource.api_version().into();
                     object["kind"] = (&*resource.kind).into();
-                    facts.tell_object(name.clone(), namespace, &own, Known::Present(object));
+                    facts.tell_object(name.clone(), namespace, &own, Knowledge::Present(object));
                 }
             }
             page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
             if token.is_empty() {
                 for name_of in std::mem::take(&mut left) {
-                    facts.tell_object(name.clone(), namespace, &name_of, Known::Absent);
+                    facts.tell_object(name.clone(), namespace, &name_of, Knowledge::Absent);
                 }
                 break;
             }
@@ -572,22 +576,22 @@ impl Gatherer {
     }
 
     /// One whole object.
-    pub async fn object(&self, resource: &GroupResource, namespace: &str, name: &str) -> Known<Value> {
-        let Some(resource) = self.catalog.named(resource) else { return Known::Absent };
+    pub async fn object(&self, resource: &GroupResource, namespace: &str, name: &str) -> Knowledge<Value> {
+        let Some(resource) = self.catalog.named(resource) else { return Knowledge::Absent };
         match get(&self.client, &object_path(resource, namespace, name), "application/json").await {
-            Got::Body(body) => match serde_json::from_slice(&body) {
-                Ok(value) => Known::Present(value),
+            GetResult::Body(body) => match serde_json::from_slice(&body) {
+                Ok(value) => Knowledge::Present(value),
                 Err(error) => {
                     let message = format!("the answer cannot be read: {error}");
-                    Known::Unreadable(Unread::new(UnreadCode::Malformed, message))
+                    Knowledge::Unreadable(Unread::new(UnreadCode::Malformed, message))
                 }
             },
-            Got::NoObject => Known::Absent,
-            Got::NotServed => {
-                Known::Unreadable(Unread::new(UnreadCode::NotServed, "its resource is not served"))
+            GetResult::NoObject => Knowledge::Absent,
+            GetResult::NotServed => {
+                Knowledge::Unreadable(Unread::new(UnreadCode::NotServed, "its resource is not served"))
             }
-            Got::Refused(why) => Known::Unreadable(why),
-            Got::Failed(why) => Known::Unreadable(why.into()),
+            GetResult::Refused(why) => Knowledge::Unreadable(why),
+            GetResult::Failed(why) => Knowledge::Unreadable(why.into()),
         }
     }
 
@@ -599,7 +603,7 @@ impl Gatherer {
         namespace: &str,
         reading: Reading,
         mut take: impl FnMut(&Value),
-    ) -> Result<(), Unlisted> {
+    ) -> Result<(), UnlistedReason> {
         let (accept, limit) = match reading {
             Reading::Whole => ("application/json", PAGE_OBJECTS),
             Reading::Metadata => (METADATA_LIST, PAGE_METADATA),
@@ -609,7 +613,7 @@ impl Gatherer {
             let path = list_path(resource, namespace, "", &token, limit);
             let page = match get(&self.client, &path, accept).await.listed() {
                 Ok(body) => json_list(&body)?,
-                Err(Unlisted::NotServed) => return Ok(()),
+                Err(UnlistedReason::NotServed) => return Ok(()),
                 Err(why) => return Err(why),
             };
             page["items"].as_array().into_iter().flatten().for_each(&mut take);
@@ -632,7 +636,7 @@ impl Gatherer {
             let mut token = String::new();
             while leases.len() < MAX_NODE_REPORTS {
                 let path = list_path(resource, &scope.namespace, &selector, &token, PAGE_OBJECTS);
-                let Got::Body(body) = get(&self.client, &path, METADATA_LIST).await else { break };
+                let GetResult::Body(body) = get(&self.client, &path, METADATA_LIST).await else { break };
                 let Ok(mut page) = serde_json::from_slice::<Value>(&body) else { break };
                 leases.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
                 page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
@@ -644,10 +648,10 @@ impl Gatherer {
         leases
     }
 
-    async fn list(&self, name: &GroupResource, namespace: &str, keep: Keep) -> Known<Vec<Value>> {
-        let Some(resource) = self.catalog.named(name) else { return Known::Absent };
+    async fn list(&self, name: &GroupResource, namespace: &str, keep: Keep) -> Knowledge<Vec<Value>> {
+        let Some(resource) = self.catalog.named(name) else { return Knowledge::Absent };
         if namespace.is_empty() && self.rules.get().is_some_and(|rules| !rules.contain(name)) {
-            return Known::Unreadable(Unlisted::Forbidden.into());
+            return Knowledge::Unreadable(UnlistedReason::Forbidden.into());
         }
         let (mut items, mut token) = (Vec::new(), String::new());
         loop {
@@ -655,8 +659,8 @@ impl Gatherer {
             let body = get(&self.client, &path, "application/json").await.listed();
             let mut page = match body.and_then(|body| json_list(&body)) {
                 Ok(page) => page,
-                Err(Unlisted::NotServed) => return Known::Absent,
-                Err(why) => return Known::Unreadable(why.into()),
+                Err(UnlistedReason::NotServed) => return Knowledge::Absent,
+                Err(why) => return Knowledge::Unreadable(why.into()),
             };
             let next = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
             if let Some(found) = page["items"].as_array_mut() {
@@ -668,7 +672,7 @@ impl Gatherer {
                     item["apiVersion"] = resource.api_version().into();
                     item["kind"] = (&*resource.kind).into();
                 }
-                return Known::Present(items);
+                return Knowledge::Present(items);
             }
             token = next;
         }
@@ -708,27 +712,28 @@ pub fn list_path(resource: &Resource, namespace: &str, selector: &str, token: &s
     path
 }
 
-async fn get(client: &ApiClient, path: &str, accept: &'static str) -> Got {
+async fn get(client: &ApiClient, path: &str, accept: &'static str) -> GetResult {
     let mut request = preflight::request(Method::GET, path, None);
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accept));
     let answer = match client.call(request).await {
         Ok(answer) => answer,
-        Err(error) => return Got::Failed(Unlisted::Unread(no_answer(&error))),
+        Err(error) => return GetResult::Failed(UnlistedReason::Unread(no_answer(&error))),
     };
     match answer.head.status {
-        status if status.is_success() => Got::Body(answer.body),
+        status if status.is_success() => GetResult::Body(answer.body),
         StatusCode::NOT_FOUND => {
             // A 404 proves something only if it names an object.
             let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
             let names = status["details"]["name"].as_str().is_some_and(|name| !name.is_empty());
-            if status["reason"] == "NotFound" && names { Got::NoObject } else { Got::NotServed }
+            if status["reason"] == "NotFound" && names { GetResult::NoObject } else { GetResult::NotServed }
         }
-        status @ (StatusCode::FORBIDDEN | StatusCode::METHOD_NOT_ALLOWED) => {
-            Got::Refused(Unread::new(UnreadCode::of_status(status.as_u16()), preflight::message(&answer)))
-        }
+        status @ (StatusCode::FORBIDDEN | StatusCode::METHOD_NOT_ALLOWED) => GetResult::Refused(Unread::new(
+            UnreadCode::of_status(status.as_u16()),
+            preflight::message(&answer),
+        )),
         status => {
             let message = preflight::message(&answer);
-            Got::Failed(Unlisted::Failed { code: status.as_u16(), message })
+            GetResult::Failed(UnlistedReason::Failed { code: status.as_u16(), message })
         }
     }
 }

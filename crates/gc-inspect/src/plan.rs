@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use gc_explain::plan::{BlastRadius, Fate, Item, LostVolume, Target, gibibytes, plan as plan_deletion};
 use gc_explain::text::{count, thousands};
-use gc_explain::{Facts, GroupResource, Known, Metadata, Survey};
+use gc_explain::{Facts, GroupResource, Knowledge, Metadata, Survey};
 use gc_kube::ApiClient;
 use gc_process::preflight;
 use gc_process::table::Table;
@@ -20,7 +20,7 @@ use super::gather::{self, Gatherer, Scope};
 use super::probe::Probes;
 use super::unanswered::NotDeleted;
 use crate::output::{Answer, Output};
-use crate::target::Named;
+use crate::target::NamedObject;
 
 /// More objects of one kind and fate are folded into one line, unless `--full` is given.
 const FOLDED_ABOVE: usize = 20;
@@ -64,7 +64,7 @@ pub struct Planning {
     /// What could not be seen.
     pub unseen: Vec<String>,
     /// The objects that were found.
-    pub targets: Vec<(Named, Target)>,
+    pub targets: Vec<(NamedObject, Target)>,
     /// Why nothing is planned for the others.
     pub failures: Vec<anyhow::Error>,
 }
@@ -82,12 +82,12 @@ impl Planning {
             return Ok(());
         }
         gather::warn(&self.unseen);
-        crate::output::print(&Planned { radius: &self.radius, full }, output)
+        crate::output::print(&ShownPlan { radius: &self.radius, full }, output)
     }
 }
 
 /// A plan with how it is shown.
-pub struct Planned<'a> {
+pub struct ShownPlan<'a> {
     /// The plan.
     pub radius: &'a BlastRadius,
     /// Whether every object is listed.
@@ -97,7 +97,7 @@ pub struct Planned<'a> {
 /// Gathers and plans. An object that is missing is no reason not to plan for the others.
 pub async fn ask(
     gatherer: &Gatherer,
-    named: Vec<Named>,
+    named: Vec<NamedObject>,
     policy: PropagationPolicy,
     patience: Duration,
 ) -> anyhow::Result<Planning> {
@@ -125,13 +125,13 @@ pub async fn ask(
     for named in named {
         match with_metadata(gatherer, &named).await {
             Ok((object, metadata)) => {
-                let Named { resource, namespace, name } = &named;
+                let NamedObject { resource, namespace, name } = &named;
                 let target = Target {
                     key: metadata.key(resource.id),
                     uid: metadata.uid.clone(),
                     policy: Some(policy),
                 };
-                facts.tell_object(resource.name.clone(), namespace, name, Known::Present(object));
+                facts.tell_object(resource.name.clone(), namespace, name, Knowledge::Present(object));
                 found.push((resource.id, metadata));
                 planning.targets.push((named, target));
             }
@@ -176,7 +176,7 @@ pub async fn ask(
 }
 
 /// The namespace that is to be deleted, if it is one and nothing else.
-fn only_namespace(targets: &[(Named, Target)]) -> Option<String> {
+fn only_namespace(targets: &[(NamedObject, Target)]) -> Option<String> {
     let [(named, _)] = targets else { return None };
     let is_namespace = named.resource.name == GroupResource::new("", "namespaces");
     is_namespace.then(|| named.name.clone())
@@ -189,7 +189,7 @@ fn nothing_is_listed(survey: &Survey) -> bool {
 }
 
 /// The objects that the user who asks may not delete. A server that does not say forbids nothing.
-async fn forbidden(client: &ApiClient, targets: &[(Named, Target)]) -> Vec<String> {
+async fn forbidden(client: &ApiClient, targets: &[(NamedObject, Target)]) -> Vec<String> {
     let mut of_all: BTreeMap<(ResourceId, &str), bool> = BTreeMap::new();
     let mut forbidden = Vec::new();
     for (named, _) in targets {
@@ -212,7 +212,7 @@ async fn forbidden(client: &ApiClient, targets: &[(Named, Target)]) -> Vec<Strin
 }
 
 /// Whether the user who asks may delete the object of this name, or every one in its place.
-async fn may_delete(client: &ApiClient, named: &Named, name: &str) -> bool {
+async fn may_delete(client: &ApiClient, named: &NamedObject, name: &str) -> bool {
     let GroupResource { group, resource } = &named.resource.name;
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
@@ -227,7 +227,7 @@ async fn may_delete(client: &ApiClient, named: &Named, name: &str) -> bool {
 }
 
 /// An object, and its metadata.
-async fn with_metadata(gatherer: &Gatherer, named: &Named) -> anyhow::Result<(Value, Metadata)> {
+async fn with_metadata(gatherer: &Gatherer, named: &NamedObject) -> anyhow::Result<(Value, Metadata)> {
     let object = named.read(gatherer).await?;
     let metadata = serde_json::from_value(object.clone()).context("the object's metadata cannot be read")?;
     Ok((object, metadata))
@@ -242,7 +242,7 @@ async fn planned(
     Ok(gatherer.answer(facts, |facts| plan_deletion(survey, facts, targets, LARGEST_PLAN)).await?)
 }
 
-impl Answer for Planned<'_> {
+impl Answer for ShownPlan<'_> {
     fn value(&self) -> Value {
         self.radius.value()
     }
@@ -303,7 +303,7 @@ fn section(heading: &str, lines: &[String], is_whole: bool, out: &mut Vec<u8>) -
     Ok(())
 }
 
-impl Planned<'_> {
+impl ShownPlan<'_> {
     fn table(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
         let mut table = Table::new(&["FATE", "NAMESPACE", "OBJECT", "REMARK"]);
         for ((fate, kind), items) in self.radius.groups() {
@@ -338,7 +338,7 @@ pub fn needs_confirmation(radius: &BlastRadius) -> bool {
 /// Asks for one deletion.
 pub async fn send(
     client: &ApiClient,
-    named: &Named,
+    named: &NamedObject,
     target: &Target,
     cascade: Cascade,
 ) -> anyhow::Result<()> {

@@ -18,7 +18,7 @@ use super::gather::{self, Gatherer, IN_FLIGHT};
 const MOST_PROBES: usize = 200;
 
 /// What the server says to a deletion that it is not to carry out.
-enum Said {
+enum DryRunAnswer {
     /// It would be accepted, or cannot be tried.
     Nothing,
     /// Admission refuses it.
@@ -48,9 +48,9 @@ impl Probes {
         let mut is_new = false;
         while let Some((place, said)) = tried.next().await {
             match said {
-                Said::Nothing => {}
-                Said::Refused(message) => facts.tell_refused(Uid::new(&place.uid), message),
-                Said::Silent { webhook, message } => facts.tell_silent_webhook(webhook, message),
+                DryRunAnswer::Nothing => {}
+                DryRunAnswer::Refused(message) => facts.tell_refused(Uid::new(&place.uid), message),
+                DryRunAnswer::Silent { webhook, message } => facts.tell_silent_webhook(webhook, message),
             }
             is_new = true;
             self.0.insert(place.uid);
@@ -59,9 +59,9 @@ impl Probes {
     }
 }
 
-async fn tried(gatherer: &Gatherer, place: &Place) -> Said {
+async fn tried(gatherer: &Gatherer, place: &Place) -> DryRunAnswer {
     let Some(resource) = gatherer.catalog.of_kind(&place.api_version, &place.kind) else {
-        return Said::Nothing;
+        return DryRunAnswer::Nothing;
     };
     let path = format!("{}?dryRun=All", gather::object_path(resource, &place.namespace, &place.name));
     let options = json!({
@@ -69,18 +69,18 @@ async fn tried(gatherer: &Gatherer, place: &Place) -> Said {
     });
     let Ok(answer) = gatherer.client().call(preflight::request(Method::DELETE, &path, Some(&options))).await
     else {
-        return Said::Nothing;
+        return DryRunAnswer::Nothing;
     };
     if answer.head.status.is_success() {
-        return Said::Nothing;
+        return DryRunAnswer::Nothing;
     }
     let message = preflight::message(&answer);
     let is_denied = message.contains("denied the request") || refusing_policy(&message).is_some();
     match webhook_in(&message) {
-        _ if is_denied => Said::Refused(message),
+        _ if is_denied => DryRunAnswer::Refused(message),
         // A webhook with side effects cannot be tried.
-        Some(_) if !message.contains("failed calling webhook") => Said::Nothing,
-        Some(webhook) => Said::Silent { webhook: webhook.to_owned(), message },
-        None => Said::Nothing,
+        Some(_) if !message.contains("failed calling webhook") => DryRunAnswer::Nothing,
+        Some(webhook) => DryRunAnswer::Silent { webhook: webhook.to_owned(), message },
+        None => DryRunAnswer::Nothing,
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gc_explain::protect::{self, Counted, Counting, Status};
-use gc_explain::{GroupResource, Known};
+use gc_explain::{GroupResource, Knowledge};
 use gc_types::{Timestamp, Uid};
 use serde_json::Value;
 
@@ -22,10 +22,10 @@ pub async fn rules(gatherer: &Gatherer, now: Timestamp) -> anyhow::Result<Vec<St
     let (namespace, name) = protect::COUNTS;
     let counts = gatherer.object(&GroupResource::new("", "configmaps"), namespace, name).await;
     let counts = match &counts {
-        Known::Present(counts) => Some(counts),
-        Known::Absent => None,
+        Knowledge::Present(counts) => Some(counts),
+        Knowledge::Absent => None,
         // Only that it is there is known.
-        Known::Unreadable(_) => Some(&Value::Null),
+        Knowledge::Unreadable(_) => Some(&Value::Null),
     };
     Ok(protect::status(&policies, &bindings, counts, now))
 }

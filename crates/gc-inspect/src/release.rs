@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use gc_explain::release::{Query, Release, release};
 use gc_explain::stuck::Place;
-use gc_explain::{GroupResource, Known, Metadata, Resource};
+use gc_explain::{GroupResource, Knowledge, Metadata, Resource};
 use gc_kube::{ApiClient, push_segment};
 use gc_process::preflight;
 use gc_types::ObjectKey;
@@ -13,7 +13,7 @@ use http::Method;
 use serde_json::Value;
 
 use crate::gather::{self, Gatherer, Scope};
-use crate::unanswered::Unanswered;
+use crate::unanswered::UnansweredReason;
 
 /// The reason of the Events about finalizers that were removed by hand.
 pub const REASON: &str = "FinalizerReleased";
@@ -52,9 +52,9 @@ pub async fn ask(
     patience: Duration,
 ) -> anyhow::Result<ReleaseAnswer> {
     let object = match gatherer.object(&resource.name, namespace, name).await {
-        Known::Present(object) => object,
-        Known::Absent => return Err(Unanswered::no_object(resource, namespace, name).into()),
-        Known::Unreadable(why) => return Err(Unanswered::unreadable(resource, name, why).into()),
+        Knowledge::Present(object) => object,
+        Knowledge::Absent => return Err(UnansweredReason::no_object(resource, namespace, name).into()),
+        Knowledge::Unreadable(why) => return Err(UnansweredReason::unreadable(resource, name, why).into()),
     };
     let metadata: Metadata =
         serde_json::from_value(object.clone()).context("the object's metadata cannot be read")?;
@@ -65,7 +65,7 @@ pub async fn ask(
     let mut survey = gatherer.survey(&scope, patience).await?;
     survey.observe(resource.id, metadata);
     let mut facts = gatherer.facts();
-    facts.tell_object(resource.name.clone(), namespace, name, Known::Present(object.clone()));
+    facts.tell_object(resource.name.clone(), namespace, name, Knowledge::Present(object.clone()));
     let key = ObjectKey { resource: resource.id, namespace: namespace.into(), name: name.into() };
     let has_collectors = preflight::has_collectors(gatherer.client()).await;
     let query = Query { key: &key, finalizer, has_collectors };

@@ -19,19 +19,19 @@ const STEPS: usize = 8;
 
 /// Of what the deletion is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum About {
+enum RequestSubject {
     Uid(String),
     Named { resource: String, namespace: String, name: String },
 }
 
 /// A deletion that a server remembers.
-pub(crate) struct Remembered {
+pub(crate) struct RememberedDeletion {
     pub(crate) at: Option<Timestamp>,
     pub(crate) uid: String,
     pub(crate) line: String,
 }
 
-impl Remembered {
+impl RememberedDeletion {
     /// Whether it is the deletion of the object that this entry of a journal is about.
     pub(crate) fn is_of(&self, entry: &Value) -> bool {
         self.uid == text(entry, "uid")
@@ -50,17 +50,17 @@ pub(crate) async fn of_name(
     resource: &str,
     namespace: &str,
     name: &str,
-) -> Option<Remembered> {
+) -> Option<RememberedDeletion> {
     let (resource, namespace, name) = (resource.to_owned(), namespace.to_owned(), name.to_owned());
-    remembered(client, &About::Named { resource, namespace, name }).await.ok()?
+    remembered(client, &RequestSubject::Named { resource, namespace, name }).await.ok()?
 }
 
 /// `Err` if the server does not say such things to this user.
-async fn remembered(client: &ApiClient, about: &About) -> Result<Option<Remembered>, ()> {
+async fn remembered(client: &ApiClient, about: &RequestSubject) -> Result<Option<RememberedDeletion>, ()> {
     let mut path = format!("{DELETIONS}?");
     let parameters: &[(&str, &str)] = match about {
-        About::Uid(uid) => &[("uid", uid)],
-        About::Named { resource, namespace, name } => {
+        RequestSubject::Uid(uid) => &[("uid", uid)],
+        RequestSubject::Named { resource, namespace, name } => {
             &[("resource", resource), ("namespace", namespace), ("name", name)]
         }
     };
@@ -77,7 +77,7 @@ async fn remembered(client: &ApiClient, about: &About) -> Result<Option<Remember
     }
     let document: Value = serde_json::from_slice(&answer.body).map_err(drop)?;
     let Some(newest) = document["items"].get(0) else { return Ok(None) };
-    Ok(Some(Remembered {
+    Ok(Some(RememberedDeletion {
         at: text(newest, "time").parse().ok(),
         uid: text(newest, "uid").to_owned(),
         line: shown(newest),
@@ -99,7 +99,7 @@ fn shown(asked: &Value) -> String {
 
 /// Who deleted the object with this UID, and who what deleted it for, up to the first request.
 pub(crate) async fn of_uid(client: &ApiClient, source: Option<&Source>, uid: &str) -> Vec<String> {
-    follow(client, source, vec![(String::new(), About::Uid(uid.to_owned()))]).await
+    follow(client, source, vec![(String::new(), RequestSubject::Uid(uid.to_owned()))]).await
 }
 
 /// Who caused the deletion of this entry of a journal.
@@ -107,10 +107,14 @@ pub(crate) async fn of_entry(client: &ApiClient, source: &Source, entry: &Value)
     follow(client, Some(source), causes(entry)).await
 }
 
-async fn follow(client: &ApiClient, source: Option<&Source>, from: Vec<(String, About)>) -> Vec<String> {
+async fn follow(
+    client: &ApiClient,
+    source: Option<&Source>,
+    from: Vec<(String, RequestSubject)>,
+) -> Vec<String> {
     let mut lines = Vec::new();
-    let mut seen: BTreeSet<About> = from.iter().map(|(_, about)| about.clone()).collect();
-    let mut open: VecDeque<(String, About)> = from.into();
+    let mut seen: BTreeSet<RequestSubject> = from.iter().map(|(_, about)| about.clone()).collect();
+    let mut open: VecDeque<(String, RequestSubject)> = from.into();
     let mut remembers = true;
     for _ in 0..STEPS {
         let Some((prefix, about)) = open.pop_front() else { break };
@@ -124,7 +128,7 @@ async fn follow(client: &ApiClient, source: Option<&Source>, from: Vec<(String, 
                 Err(()) => remembers = false,
             }
         }
-        let (Some(source), About::Uid(uid)) = (source, &about) else { continue };
+        let (Some(source), RequestSubject::Uid(uid)) = (source, &about) else { continue };
         let Some(entry) = deletion_of(source, uid).await else { continue };
         let is_its_own = source.to_string() == client.address();
         let journal = if is_its_own { "journal".to_owned() } else { format!("the journal of {source}") };
@@ -145,11 +149,11 @@ async fn deletion_of(source: &Source, uid: &str) -> Option<Value> {
 }
 
 /// What an object was deleted for, by the entry of its deletion.
-fn causes(entry: &Value) -> Vec<(String, About)> {
+fn causes(entry: &Value) -> Vec<(String, RequestSubject)> {
     let named = |title: &str, resource: &str, name: &str| {
         let (resource, name) = (resource.to_owned(), name.to_owned());
         let prefix = format!("{title}/{name}: ");
-        vec![(prefix, About::Named { resource, namespace: String::new(), name })]
+        vec![(prefix, RequestSubject::Named { resource, namespace: String::new(), name })]
     };
     match text(entry, "verdict") {
         gc_types::codes::NAMESPACE_TERMINATING => named("Namespace", "namespaces", text(entry, "namespace")),
@@ -162,7 +166,7 @@ fn causes(entry: &Value) -> Vec<(String, About)> {
             let owners = entry["owners"].as_array().into_iter().flatten();
             let owner = |owner: &Value| {
                 let title = format!("{}/{}: ", text(owner, "kind"), text(owner, "name"));
-                (title, About::Uid(text(owner, "uid").to_owned()))
+                (title, RequestSubject::Uid(text(owner, "uid").to_owned()))
             };
             owners.map(owner).collect()
         }

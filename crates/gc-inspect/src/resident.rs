@@ -33,13 +33,13 @@ pub trait Resident: Send + Sync {
 }
 
 /// The part of a graph that a user may list.
-pub struct Permitted {
+pub struct PermittedGraph {
     whole: Arc<dyn Resident>,
     /// Resource and namespace; an empty one for everything.
     lists: BTreeSet<(GroupResource, String)>,
 }
 
-impl Permitted {
+impl PermittedGraph {
     /// Restricts a graph to these lists.
     #[must_use]
     pub fn new(whole: Arc<dyn Resident>, lists: &Lists) -> Self {
@@ -50,7 +50,7 @@ impl Permitted {
     }
 }
 
-impl Resident for Permitted {
+impl Resident for PermittedGraph {
     fn contents(&self, fits: &dyn Fn(&GroupResource, &str) -> bool) -> Contents {
         self.whole
             .contents(&|resource, namespace| self.permits(resource, namespace) && fits(resource, namespace))
@@ -71,7 +71,7 @@ pub fn needs_metadata(object: &ObservedObject) -> bool {
 
 /// Objects of one list, as a graph has them.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct KnownObjects {
     /// Those of which nothing else is needed.
     pub plain: Vec<ObservedObject>,
     /// Those that have to be read.
@@ -84,7 +84,7 @@ impl Contents {
     pub fn by_list(
         self,
         is_everywhere: impl Fn(&GroupResource) -> bool,
-    ) -> BTreeMap<(GroupResource, String), Known> {
+    ) -> BTreeMap<(GroupResource, String), KnownObjects> {
         // There may be hundreds of thousands of objects: names are compared and copied once per list.
         let everywhere: BTreeSet<ResourceId> = self
             .resources
@@ -93,7 +93,7 @@ impl Contents {
             .map(|(id, _)| *id)
             .collect();
         let nowhere: Arc<str> = "".into();
-        let mut numbered: BTreeMap<(ResourceId, Arc<str>), Known> = BTreeMap::new();
+        let mut numbered: BTreeMap<(ResourceId, Arc<str>), KnownObjects> = BTreeMap::new();
         for object in self.objects {
             let id = object.key.resource;
             let namespace = if everywhere.contains(&id) { &nowhere } else { &object.key.namespace };
@@ -104,7 +104,7 @@ impl Contents {
                 list.plain.push(object);
             }
         }
-        let mut lists: BTreeMap<(GroupResource, String), Known> = BTreeMap::new();
+        let mut lists: BTreeMap<(GroupResource, String), KnownObjects> = BTreeMap::new();
         for ((id, namespace), known) in numbered {
             let Some(resource) = self.resources.get(&id) else { continue };
             let list = lists.entry((resource.clone(), namespace.to_string())).or_default();

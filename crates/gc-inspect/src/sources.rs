@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use gc_kube::{ApiClient, push_segment};
 use gc_process::access::Access;
-use gc_process::journal::{self, Answered, Found, Query, Selection, text};
+use gc_process::journal::{self, Found, FoundEntries, Query, Selection, text};
 use gc_process::lease::LeaseFlags;
 use gc_process::local::{DEFAULT_PAGES, default_journal, recorded_pages};
 use gc_process::{UsageError, preflight};
@@ -22,7 +22,7 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 
 use super::collector::{CollectorFlags, LeaderPages, OutOfReach};
-use crate::target::Named;
+use crate::target::NamedObject;
 
 /// How often a file that is followed is read again.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(250);
@@ -49,12 +49,12 @@ pub struct JournalFlags {
 
 /// A journal.
 pub struct Source {
-    place: Place,
+    place: JournalLocation,
     /// Only what is about this server: others may have the same journal.
     server: Option<String>,
 }
 
-enum Place {
+enum JournalLocation {
     File(PathBuf),
     Asked(ApiClient),
 }
@@ -62,8 +62,8 @@ enum Place {
 impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.place {
-            Place::File(file) => write!(f, "{}", file.display()),
-            Place::Asked(client) => f.write_str(client.address()),
+            JournalLocation::File(file) => write!(f, "{}", file.display()),
+            JournalLocation::Asked(client) => f.write_str(client.address()),
         }
     }
 }
@@ -78,10 +78,10 @@ impl JournalFlags {
     /// The journal that was named, if one was.
     async fn named(&self, access: &Access) -> Result<Option<Source>> {
         if let Some(file) = &self.journal {
-            return Ok(Some(Source { place: Place::File(file.clone()), server: None }));
+            return Ok(Some(Source { place: JournalLocation::File(file.clone()), server: None }));
         }
         let client = self.collector.connect(access, &LeaseFlags::default_name()).await?;
-        Ok(client.map(|client| Source { place: Place::Asked(client), server: None }))
+        Ok(client.map(|client| Source { place: JournalLocation::Asked(client), server: None }))
     }
 
     /// The journal of the collectors that work on a server; `None` if none is found. An error says why the journal of a
@@ -104,7 +104,7 @@ impl JournalFlags {
         }
         let of_leader = Source::of_leader(access, client).await;
         let file = default_journal().filter(|file| file.exists());
-        let file = file.map(|file| Source { place: Place::File(file), server });
+        let file = file.map(|file| Source { place: JournalLocation::File(file), server });
         let is_about_it = match &file {
             Some(file) => file.has_entries().await,
             None => false,
@@ -134,7 +134,7 @@ impl JournalFlags {
             Err(error) => {
                 let Some(file) = left_behind() else { return Err(error) };
                 gc_process::screen::complain!("warning: {error:#}; reading {}", file.display());
-                return Ok(Source { place: Place::File(file), server: None });
+                return Ok(Source { place: JournalLocation::File(file), server: None });
             }
         };
         let found = self.of_server(access, &client).await?;
@@ -152,7 +152,7 @@ impl JournalFlags {
 impl JournalFlags {
     /// What the collector that was named remembers of an object, if its page is at that address. `kubegc run` serves its journal
     /// elsewhere.
-    pub async fn of_page(&self, access: &Access, named: &Named) -> Option<(Found, Source)> {
+    pub async fn of_page(&self, access: &Access, named: &NamedObject) -> Option<(Found, Source)> {
         let page = self.collector.connect_to_page(access, &LeaseFlags::default_name()).await.ok()??;
         let mut path = "/kubegc/v1/object?resource=".to_owned();
         push_segment(&mut path, &named.resource.name.to_string());
@@ -169,7 +169,7 @@ impl JournalFlags {
             _ => return None,
         };
         let oldest_first = entries.into_iter().rev().collect();
-        Some((Found::of(oldest_first), Source { place: Place::Asked(page), server: None }))
+        Some((Found::of(oldest_first), Source { place: JournalLocation::Asked(page), server: None }))
     }
 }
 
@@ -184,7 +184,7 @@ fn left_behind() -> Option<PathBuf> {
 impl Source {
     /// That of a server, if it keeps one.
     pub fn of(client: &ApiClient) -> Self {
-        Self { place: Place::Asked(client.clone()), server: None }
+        Self { place: JournalLocation::Asked(client.clone()), server: None }
     }
 
     /// That of a collector on this machine, and whether it has anything about this server: it may work on another one.
@@ -192,7 +192,7 @@ impl Source {
         let mut found = None;
         for address in recorded_pages().into_iter().chain([DEFAULT_PAGES.to_owned()]) {
             let Ok(client) = ApiClient::plain(&address) else { continue };
-            let guess = Self { place: Place::Asked(client), server: server.clone() };
+            let guess = Self { place: JournalLocation::Asked(client), server: server.clone() };
             let newest = Selection { tail: 1, ..Selection::default() };
             // Whatever else may listen there keeps no journal.
             let Ok(Ok(answer)) = tokio::time::timeout(GUESS_PATIENCE, guess.search(&newest)).await else {
@@ -232,12 +232,12 @@ impl Source {
     /// A file.
     #[must_use]
     pub fn of_file(file: &str) -> Self {
-        Self { place: Place::File(file.into()), server: None }
+        Self { place: JournalLocation::File(file.into()), server: None }
     }
 
     /// Whether there is a journal. What is not allowed is an error.
     async fn is_there(&self) -> Result<bool> {
-        let Place::Asked(client) = &self.place else { return Ok(true) };
+        let JournalLocation::Asked(client) = &self.place else { return Ok(true) };
         Ok(ask(client, "tail=1&barriers=true").await?.is_some())
     }
 
@@ -254,11 +254,11 @@ impl Source {
     pub async fn search(&self, selection: &Selection) -> Result<Found> {
         let selection = self.narrowed(selection);
         match &self.place {
-            Place::File(file) => journal::search(file, &selection),
-            Place::Asked(client) => {
+            JournalLocation::File(file) => journal::search(file, &selection),
+            JournalLocation::Asked(client) => {
                 let answer = ask(client, &selection.query_string()).await?;
                 let mut found =
-                    answer.map(Answered::read).with_context(|| format!("{self} keeps no journal"))?;
+                    answer.map(FoundEntries::read).with_context(|| format!("{self} keeps no journal"))?;
                 // One answer is bounded.
                 let wanted = if selection.tail == 0 { usize::MAX } else { selection.tail };
                 while found.left_out > 0 && found.entries.len() < wanted {
@@ -270,7 +270,7 @@ impl Source {
                     older.query.before = Some(oldest);
                     older.tail = if selection.tail == 0 { 0 } else { wanted - found.entries.len() };
                     let Some(answer) = ask(client, &older.query_string()).await? else { break };
-                    let answer = Answered::read(answer);
+                    let answer = FoundEntries::read(answer);
                     if answer.entries.is_empty() {
                         break;
                     }
@@ -305,8 +305,8 @@ impl Source {
         let selection = self.narrowed(selection);
         let show = |entry: &Value| if selection.query.matches(entry) { show(entry) } else { Ok(()) };
         match &self.place {
-            Place::File(file) => follow_file(file, last, show).await,
-            Place::Asked(client) => follow_pages(client, &selection, last, show).await,
+            JournalLocation::File(file) => follow_file(file, last, show).await,
+            JournalLocation::Asked(client) => follow_pages(client, &selection, last, show).await,
         }
     }
 }

@@ -37,7 +37,7 @@ pub struct StuckMetrics {
 }
 
 /// Where what is stuck is found.
-pub struct Watched {
+pub struct WatchedCluster {
     /// Reads what the graph does not have.
     pub client: ApiClient,
     /// The graph of the collectors, if they have one.
@@ -82,7 +82,7 @@ impl StuckMetrics {
     }
 
     /// Checks again and again, until it is dropped, while these collectors act; what others collect, others show.
-    pub async fn follow(self, watched: Watched, acts: impl Fn() -> bool) {
+    pub async fn follow(self, watched: WatchedCluster, acts: impl Fn() -> bool) {
         let mut rest = CHECK_PERIOD;
         loop {
             tokio::time::sleep(rest).await;
@@ -96,7 +96,7 @@ impl StuckMetrics {
         }
     }
 
-    async fn check(&self, watched: &Watched) {
+    async fn check(&self, watched: &WatchedCluster) {
         let (client, resident) = (watched.client.clone(), watched.resident.clone());
         let asked = gc_process::tasks::off_thread(move || stuck::stuck_beside(client, resident, PATIENCE));
         match asked.await.map_err(anyhow::Error::from).flatten() {
@@ -148,7 +148,7 @@ mod tests {
             send(Method::POST, MAPS, &json!({"metadata": {"name": name, "finalizers": [finalizer]}})).await;
             send(Method::DELETE, &format!("{MAPS}/{name}"), &json!({})).await;
         }
-        let watched = Watched { client: client.clone(), resident: None };
+        let watched = WatchedCluster { client: client.clone(), resident: None };
         metrics.check(&watched).await;
         let text = shown(&catalogue);
         let held = "kubegc_stuck_root_causes{cause=\"FinalizerHeld\"}";
@@ -156,7 +156,7 @@ mod tests {
         // It is not known, and not said to be mended, while the server does not answer.
         server.shutdown().await;
         let nowhere = ApiClient::plain("127.0.0.1:1").unwrap();
-        metrics.check(&Watched { client: nowhere, resident: None }).await;
+        metrics.check(&WatchedCluster { client: nowhere, resident: None }).await;
         let text = shown(&catalogue);
         assert!(text.contains(&format!("{held} 2")), "{text}");
         assert!(text.contains("kubegc_stuck_check_failures_total 1"), "{text}");

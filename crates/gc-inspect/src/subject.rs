@@ -18,7 +18,7 @@ pub struct Subject {
 /// What was confirmed of a plan that was shown.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Confirmed {
+pub struct ConfirmedPlan {
     /// The UID of the object.
     pub uid: String,
     /// How many objects the plan deletes.
@@ -27,7 +27,7 @@ pub struct Confirmed {
     pub lost_volumes: usize,
 }
 
-impl Confirmed {
+impl ConfirmedPlan {
     /// What it means to confirm the deletion of this target.
     #[must_use]
     pub fn of(radius: &BlastRadius, target: &gc_explain::plan::Target) -> Self {

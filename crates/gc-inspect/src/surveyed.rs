@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gc_explain::lint::{Lint, argument, lint, relevant, unexamined};
 use gc_explain::stuck::Row;
-use gc_explain::{Facts, Unlisted};
+use gc_explain::{Facts, UnlistedReason};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ use crate::stuck;
 /// What is to be seen of the objects in a scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Surveyed {
+pub(crate) struct Survey {
     /// Resources that are read, and those that cannot be, each with why.
     pub(crate) resources: usize,
     pub(crate) unreadable: Vec<String>,
@@ -35,7 +35,7 @@ pub(crate) struct Surveyed {
 }
 
 /// Gathers and examines.
-pub(crate) async fn ask(gatherer: &Gatherer, scope: &Scope, patience: Duration) -> anyhow::Result<Surveyed> {
+pub(crate) async fn ask(gatherer: &Gatherer, scope: &Scope, patience: Duration) -> anyhow::Result<Survey> {
     gatherer.check_namespace(scope).await?;
     let survey = gatherer.survey(scope, patience).await?;
     // What is read for the one is not kept for the other.
@@ -46,9 +46,9 @@ pub(crate) async fn ask(gatherer: &Gatherer, scope: &Scope, patience: Duration) 
     let name = |id| survey.catalog.get(id).map(|resource| resource.name.to_string()).unwrap_or_default();
     let unlisted = survey.unlisted().iter().map(|(id, why)| (name(*id), why));
     let (forbidden, unreadable): (Vec<_>, Vec<_>) =
-        unlisted.partition(|(_, why)| **why == Unlisted::Forbidden);
+        unlisted.partition(|(_, why)| **why == UnlistedReason::Forbidden);
     let unreadable = unreadable.into_iter().map(|(name, why)| format!("{name} could not be read: {why}"));
-    Ok(Surveyed {
+    Ok(Survey {
         resources: gatherer.examined(scope).count(),
         unreadable: unreadable.collect(),
         forbidden: forbidden.into_iter().map(|(name, _)| name).collect(),
@@ -68,7 +68,7 @@ fn by_cause(rows: &[Row]) -> BTreeMap<String, (usize, String)> {
     rows.iter().map(of).collect()
 }
 
-impl Answer for Surveyed {
+impl Answer for Survey {
     fn value(&self) -> Value {
         serde_json::to_value(self).unwrap_or_default()
     }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use gc_explain::stuck::Place;
-use gc_explain::{Catalog, CatalogError, Known, Resource};
+use gc_explain::{Catalog, CatalogError, Knowledge, Resource};
 use gc_process::UsageError;
 use serde_json::Value;
 
 use super::gather::{self, Gatherer};
-use super::unanswered::Unanswered;
+use super::unanswered::UnansweredReason;
 
 /// The files of a directory that are manifests end so.
 const MANIFEST_ENDS: [&str; 3] = ["json", "yaml", "yml"];
@@ -53,7 +53,7 @@ impl FileFlags {
     }
 
     /// The objects that are named in the files; those that say no namespace are in this one, or, if it is empty, in that of the context.
-    pub fn named(&self, gatherer: &Gatherer, namespace: &str) -> anyhow::Result<Partial<Named>> {
+    pub fn named(&self, gatherer: &Gatherer, namespace: &str) -> anyhow::Result<Partial<NamedObject>> {
         let namespace = if namespace.is_empty() { gatherer.default_namespace() } else { namespace };
         let mut named = Partial::default();
         for file in &self.filenames {
@@ -98,7 +98,7 @@ impl<T> Partial<T> {
 
 /// One object that was named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedObject {
     /// Its resource.
     pub resource: Resource,
     /// Its namespace; empty at cluster scope.
@@ -107,14 +107,14 @@ pub struct Named {
     pub name: String,
 }
 
-impl Named {
+impl NamedObject {
     /// The object, which has to exist. What may not be read is never said not to exist.
     pub async fn read(&self, gatherer: &Gatherer) -> anyhow::Result<Value> {
         let Self { resource, namespace, name } = self;
         match gatherer.object(&resource.name, namespace, name).await {
-            Known::Present(object) => Ok(object),
-            Known::Absent => Err(Unanswered::no_object(resource, namespace, name).into()),
-            Known::Unreadable(why) => Err(Unanswered::unreadable(resource, name, why).into()),
+            Knowledge::Present(object) => Ok(object),
+            Knowledge::Absent => Err(UnansweredReason::no_object(resource, namespace, name).into()),
+            Knowledge::Unreadable(why) => Err(UnansweredReason::unreadable(resource, name, why).into()),
         }
     }
 
@@ -129,7 +129,7 @@ impl Named {
 
 /// What was asked for: one object, or all objects of a resource that have the labels of `-l`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedObjects {
     /// The resource.
     pub resource: Resource,
     /// Empty at cluster scope, and for all namespaces.
@@ -138,7 +138,7 @@ pub struct Wanted {
     pub name: Option<String>,
 }
 
-impl std::fmt::Display for Wanted {
+impl std::fmt::Display for WantedObjects {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.name {
             Some(name) => write!(f, "{}/{name}", self.resource.name)?,
@@ -212,7 +212,7 @@ impl Targets {
     }
 
     /// What is asked for.
-    pub fn wanted(&self, gatherer: &Gatherer) -> anyhow::Result<Partial<Wanted>> {
+    pub fn wanted(&self, gatherer: &Gatherer) -> anyhow::Result<Partial<WantedObjects>> {
         if self.all_namespaces && self.selector.is_none() {
             return Err(UsageError::new("-A selects objects by their labels: say -l SELECTOR").into());
         }
@@ -228,11 +228,11 @@ impl Targets {
             {
                 let namespace = if is_everywhere || !resource.is_namespaced() { "" } else { namespace };
                 let (namespace, name) = (namespace.to_owned(), name.clone());
-                wanted.push(Wanted { resource: resource.clone(), namespace, name });
+                wanted.push(WantedObjects { resource: resource.clone(), namespace, name });
             }
         }
         let Partial { found, failures } = self.files.named(gatherer, namespace)?;
-        wanted.extend(found.into_iter().map(|Named { resource, namespace, name }| Wanted {
+        wanted.extend(found.into_iter().map(|NamedObject { resource, namespace, name }| WantedObjects {
             resource,
             namespace,
             name: Some(name),
@@ -248,15 +248,15 @@ impl Targets {
     }
 
     /// The objects that are meant. Those of a selector are listed.
-    pub async fn resolve(&self, gatherer: &Gatherer) -> anyhow::Result<Partial<Named>> {
+    pub async fn resolve(&self, gatherer: &Gatherer) -> anyhow::Result<Partial<NamedObject>> {
         let Partial { found, failures } = self.wanted(gatherer)?;
         let mut named = Partial { found: Vec::new(), failures };
         let is_namespaced = found.iter().any(|wanted| wanted.resource.is_namespaced());
-        for Wanted { resource, namespace, name } in found {
+        for WantedObjects { resource, namespace, name } in found {
             let Some(name) = name else {
                 let selector = self.selector().unwrap_or_default();
                 match gatherer.names(&resource, &namespace, selector).await {
-                    Ok(names) => named.found.extend(names.into_iter().map(|(namespace, name)| Named {
+                    Ok(names) => named.found.extend(names.into_iter().map(|(namespace, name)| NamedObject {
                         resource: resource.clone(),
                         namespace,
                         name,
@@ -265,7 +265,7 @@ impl Targets {
                 }
                 continue;
             };
-            let one = Named { resource, namespace, name };
+            let one = NamedObject { resource, namespace, name };
             if !named.found.contains(&one) {
                 named.found.push(one);
             }
@@ -307,7 +307,7 @@ fn unknown(catalog: &Catalog, error: &CatalogError) -> UsageError {
     }
 }
 
-fn of_manifest(object: &Value, namespace: &str, catalog: &Catalog) -> anyhow::Result<Named> {
+fn of_manifest(object: &Value, namespace: &str, catalog: &Catalog) -> anyhow::Result<NamedObject> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
     if name.is_empty() {
@@ -322,7 +322,7 @@ fn of_manifest(object: &Value, namespace: &str, catalog: &Catalog) -> anyhow::Re
         (true, "") => namespace,
         (true, own) => own,
     };
-    Ok(Named { resource: resource.clone(), namespace: namespace.to_owned(), name: name.to_owned() })
+    Ok(NamedObject { resource: resource.clone(), namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
 /// The objects of a manifest, lists taken apart; of a directory, those of the manifests in it, but not below it, as for kubectl.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gc_explain::text::{age, count, plural, thousands};
 use gc_explain::tree::{Direction, Tree, tree as tree_of};
-use gc_explain::{Known, Metadata, Object, Survey, Unread, UnreadCode};
+use gc_explain::{Knowledge, Metadata, Object, Survey, Unread, UnreadCode};
 use gc_ownership::{NodeView, Presence};
 use gc_process::table::Table;
 use gc_types::{ObjectKey, Timestamp, Uid};
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use super::columns::Columns;
 use super::gather::{self, Gatherer, Scope};
-use super::unanswered::Unanswered;
+use super::unanswered::UnansweredReason;
 use super::why::{self, LookedUp};
 use crate::output::Answer;
-use crate::target::Named;
+use crate::target::NamedObject;
 
 /// More objects of one kind below the same object are folded unless `--full` is given: those about which there is nothing to say.
 const FOLDED_ABOVE: usize = 20;
@@ -36,7 +36,7 @@ pub struct Shape {
 
 /// What a live read says of an owner that was not found under the UID of its reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Missing {
+enum MissingOwner {
     /// There is no object with its name.
     Absent,
     /// The object with its name has another UID.
@@ -53,7 +53,7 @@ pub struct Forest {
     /// Since when objects are being deleted.
     deleted: BTreeMap<ObjectKey, Timestamp>,
     /// What a live read says of owners that were not found.
-    missing: BTreeMap<Uid, Missing>,
+    missing: BTreeMap<Uid, MissingOwner>,
     now: Timestamp,
     shape: Shape,
 }
@@ -83,11 +83,11 @@ impl Forest {
     pub async fn add(
         &mut self,
         gatherer: &Gatherer,
-        named: &Named,
+        named: &NamedObject,
         patience: Duration,
     ) -> anyhow::Result<Option<String>> {
-        let Named { resource, namespace, name } = named;
-        let missing = || Unanswered::no_object(resource, namespace, name);
+        let NamedObject { resource, namespace, name } = named;
+        let missing = || UnansweredReason::no_object(resource, namespace, name);
         let mut looked_up = LookedUp::new();
         let (survey, uid) = if self.shape.owners {
             let object = Object::new(named.read(gatherer).await?);
@@ -161,9 +161,9 @@ impl Forest {
                 name: Arc::clone(&view.name),
             };
             let missing = match looked_up.get(&key) {
-                Some(Known::Absent) => Missing::Absent,
-                Some(Known::Present(uid)) => Missing::Replaced(uid.clone()),
-                Some(Known::Unreadable(why)) => Missing::Unreadable(why.clone()),
+                Some(Knowledge::Absent) => MissingOwner::Absent,
+                Some(Knowledge::Present(uid)) => MissingOwner::Replaced(uid.clone()),
+                Some(Knowledge::Unreadable(why)) => MissingOwner::Unreadable(why.clone()),
                 None => continue,
             };
             self.missing.insert(view.uid.clone(), missing);
@@ -174,11 +174,11 @@ impl Forest {
     fn presence(&self, view: &NodeView) -> (&'static str, Option<String>) {
         match (view.presence, self.missing.get(&view.uid)) {
             (Presence::Observed, _) => ("Observed", None),
-            (_, Some(Missing::Absent)) => ("Gone", Some("does not exist".to_owned())),
-            (_, Some(Missing::Replaced(uid))) => {
+            (_, Some(MissingOwner::Absent)) => ("Gone", Some("does not exist".to_owned())),
+            (_, Some(MissingOwner::Replaced(uid))) => {
                 ("Gone", Some(format!("does not exist; the object with this name has UID {uid}")))
             }
-            (Presence::Unseen, Some(Missing::Unreadable(why))) => {
+            (Presence::Unseen, Some(MissingOwner::Unreadable(why))) => {
                 ("Unseen", Some(format!("cannot be read: {why}")))
             }
             (Presence::Gone, _) => ("Gone", Some("gone".to_owned())),
@@ -189,7 +189,7 @@ impl Forest {
     /// Why an owner that was not found cannot be read, for programs.
     fn unread_code(&self, view: &NodeView) -> Option<UnreadCode> {
         match (view.presence, self.missing.get(&view.uid)) {
-            (Presence::Unseen, Some(Missing::Unreadable(why))) => Some(why.code),
+            (Presence::Unseen, Some(MissingOwner::Unreadable(why))) => Some(why.code),
             _ => None,
         }
     }

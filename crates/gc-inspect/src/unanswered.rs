@@ -8,7 +8,7 @@ use http::StatusCode;
 
 /// Why a question has no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum Unanswered {
+pub enum UnansweredReason {
     /// The server says that what the question is about does not exist.
     #[error("{0}")]
     NotFound(String),
@@ -25,7 +25,7 @@ pub enum Unanswered {
     TimedOut(Duration),
 }
 
-impl Unanswered {
+impl UnansweredReason {
     /// There is no such object; with the words that kubectl uses.
     #[must_use]
     pub fn no_object(resource: &Resource, namespace: &str, name: &str) -> Self {
@@ -75,13 +75,13 @@ impl Cause {
     /// The cause that is in an error.
     #[must_use]
     pub fn of(error: &anyhow::Error) -> Option<Self> {
-        let unanswered = error.chain().find_map(|error| error.downcast_ref::<Unanswered>());
+        let unanswered = error.chain().find_map(|error| error.downcast_ref::<UnansweredReason>());
         let not_deleted = error.chain().find_map(|error| error.downcast_ref::<NotDeleted>());
         let request = error.chain().find_map(|error| error.downcast_ref::<RequestError>());
         Some(match (unanswered, not_deleted, request) {
-            (Some(Unanswered::NotFound(_)), ..) => Self::NotFound,
-            (Some(Unanswered::Unread { why, .. }), ..) => Self::Unread(why.code),
-            (Some(Unanswered::TimedOut(_)), ..) | (.., Some(RequestError::Timeout(_))) => {
+            (Some(UnansweredReason::NotFound(_)), ..) => Self::NotFound,
+            (Some(UnansweredReason::Unread { why, .. }), ..) => Self::Unread(why.code),
+            (Some(UnansweredReason::TimedOut(_)), ..) | (.., Some(RequestError::Timeout(_))) => {
                 Self::Unread(UnreadCode::TimedOut)
             }
             (_, Some(not_deleted), _) if not_deleted.is_gone() => Self::NotFound,

@@ -12,23 +12,23 @@ use gc_explain::plan::BlastRadius;
 use gc_explain::stuck::{Place, Row};
 use gc_explain::upcoming::{Horizon, Outlook, upcoming};
 use gc_explain::why::Why;
-use gc_explain::{Catalog, Facts, Known, Metadata, Resource, Survey};
+use gc_explain::{Catalog, Facts, Knowledge, Metadata, Resource, Survey};
 use gc_kube::ApiClient;
 use gc_types::{ObjectKey, Timestamp, Uid};
 use serde_json::Value;
 
 use super::gather::{self, Gatherer, Scope};
 pub use super::listable::listable;
-use super::plan::{self, Cascade, Planned, Planning};
+use super::plan::{self, Cascade, Planning, ShownPlan};
 pub use super::resident::Lists;
 use super::resident::Resident;
 use super::tree::{Forest, Shape};
-use super::unanswered::Unanswered;
+use super::unanswered::UnansweredReason;
 use super::why;
 use crate::output::Answer as _;
 use crate::stuck;
-pub use crate::subject::{Confirmed, Subject};
-use crate::target::Named;
+pub use crate::subject::{ConfirmedPlan, Subject};
+use crate::target::NamedObject;
 
 /// How far ahead deletions are foretold.
 const DUE_WITHIN_MILLISECONDS: i64 = 24 * 3_600_000;
@@ -160,7 +160,7 @@ impl View {
 pub struct Question {
     gatherer: Gatherer,
     client: ApiClient,
-    named: Named,
+    named: NamedObject,
     patience: Duration,
 }
 
@@ -193,7 +193,7 @@ impl Question {
         let found = gatherer.catalog.find(&subject.resource).map_err(gc_process::UsageError::new)?;
         let resource = (*found.first().context("the resource is not served")?).clone();
         let namespace = if resource.is_namespaced() { subject.namespace.clone() } else { String::new() };
-        let named = Named { resource, namespace, name: subject.name.clone() };
+        let named = NamedObject { resource, namespace, name: subject.name.clone() };
         Ok(Self { gatherer, client, named, patience })
     }
 
@@ -214,8 +214,8 @@ impl Question {
 
     /// The answer of [`Question::why`] as `kubegc why` prints it.
     pub async fn why_text(&self) -> anyhow::Result<String> {
-        let Named { resource, namespace, name } = &self.named;
-        let why = self.why().await?.ok_or_else(|| Unanswered::no_object(resource, namespace, name))?;
+        let NamedObject { resource, namespace, name } = &self.named;
+        let why = self.why().await?.ok_or_else(|| UnansweredReason::no_object(resource, namespace, name))?;
         printed(|out| why::text(&why, out))
     }
 
@@ -230,11 +230,11 @@ impl Question {
     /// The metadata of the object without anything of its contents, and its [`condition`]; `None` if there is no such
     /// object.
     pub async fn metadata(&self) -> anyhow::Result<Option<(Value, Value)>> {
-        let Named { resource, namespace, name } = &self.named;
+        let NamedObject { resource, namespace, name } = &self.named;
         match self.gatherer.object(&resource.name, namespace, name).await {
-            Known::Present(object) => Ok(Some((metadata_only(&object), condition(&object)))),
-            Known::Absent => Ok(None),
-            Known::Unreadable(why) => Err(Unanswered::unreadable(resource, name, why).into()),
+            Knowledge::Present(object) => Ok(Some((metadata_only(&object), condition(&object)))),
+            Knowledge::Absent => Ok(None),
+            Knowledge::Unreadable(why) => Err(UnansweredReason::unreadable(resource, name, why).into()),
         }
     }
 
@@ -279,18 +279,18 @@ fn printed(print: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> anyhow::Re
 impl PlannedDeletion {
     /// The plan as `kubegc plan delete` prints it.
     pub fn text(&self) -> anyhow::Result<String> {
-        printed(|out| Planned { radius: &self.radius, full: false }.text(false, out))
+        printed(|out| ShownPlan { radius: &self.radius, full: false }.text(false, out))
     }
 
     /// What it means to confirm it.
     #[must_use]
-    pub fn to_confirm(&self) -> Confirmed {
-        Confirmed::of(&self.radius, &self.target)
+    pub fn to_confirm(&self) -> ConfirmedPlan {
+        ConfirmedPlan::of(&self.radius, &self.target)
     }
 
     /// Whether it deletes nothing beyond what was confirmed.
     #[must_use]
-    pub fn is_within(&self, confirmed: &Confirmed) -> bool {
+    pub fn is_within(&self, confirmed: &ConfirmedPlan) -> bool {
         let now = self.to_confirm();
         now.uid == confirmed.uid
             && now.objects <= confirmed.objects

@@ -7,7 +7,7 @@ use std::path::Path;
 use gc_explain::stuck::Place;
 use gc_explain::text::some_of;
 use gc_explain::why::{NOTHING_SAYS, TO_BE_DELETED, Why, needs_lists, owners, reference, why as answer_why};
-use gc_explain::{GroupResource, Known, Metadata, Object, Survey};
+use gc_explain::{GroupResource, Knowledge, Metadata, Object, Survey};
 use gc_kube::ApiClient;
 use gc_process::UsageError;
 use gc_process::access::Access;
@@ -17,15 +17,15 @@ use gc_process::journal::{
 use gc_types::{ObjectKey, Timestamp, Uid};
 use serde_json::{Value, json};
 
-use super::audit::{self, Called};
+use super::audit::{self, CalledResource};
 use super::gather::{self, Gatherer, Scope};
 use super::release::removals;
 use super::sources::{JournalFlags, Source};
-use super::unanswered::Unanswered;
+use super::unanswered::UnansweredReason;
 use super::{journal, requester};
 use crate::output::Answer;
 use crate::removed_type::{Ambiguous, Meant};
-use crate::target::{Named, Targets};
+use crate::target::{NamedObject, Targets};
 use crate::{removed_type as gone_type, stuck};
 
 /// Owners that are followed towards the roots at most.
@@ -71,12 +71,12 @@ impl Answers {
     pub async fn add(
         &mut self,
         gatherer: &Gatherer,
-        named: &Named,
+        named: &NamedObject,
         patience: std::time::Duration,
     ) -> anyhow::Result<()> {
-        let Named { resource, namespace, name } = named;
+        let NamedObject { resource, namespace, name } = named;
         let why = ask(gatherer, named, patience).await?;
-        let why = why.ok_or_else(|| Unanswered::no_object(resource, namespace, name))?;
+        let why = why.ok_or_else(|| UnansweredReason::no_object(resource, namespace, name))?;
         self.answers.push(One::There(Box::new(why)));
         Ok(())
     }
@@ -88,7 +88,7 @@ impl Answers {
         &mut self,
         sources: &WhySources<'_>,
         gatherer: &Gatherer,
-        named: &Named,
+        named: &NamedObject,
         audited: Vec<String>,
         patience: std::time::Duration,
     ) -> anyhow::Result<()> {
@@ -119,8 +119,8 @@ pub async fn of_unserved(
     if unserved.is_empty() {
         return Err(error);
     }
-    let wanted = unserved.iter().map(|(kind, name)| audit::Wanted {
-        resource: Called::Word(kind.clone()),
+    let wanted = unserved.iter().map(|(kind, name)| audit::WantedObject {
+        resource: CalledResource::Word(kind.clone()),
         namespace: targets.namespace().map(str::to_owned),
         name: name.clone(),
         created: None,
@@ -189,17 +189,17 @@ fn of_one_type(kind: &str, mut found: Found) -> anyhow::Result<(Found, Option<St
 pub async fn audited(
     sources: &WhySources<'_>,
     gatherer: &Gatherer,
-    named: &[Named],
+    named: &[NamedObject],
 ) -> anyhow::Result<Vec<Vec<String>>> {
     let mut wanted = Vec::new();
-    for Named { resource, namespace, name } in named.iter().filter(|_| sources.audit_log.is_some()) {
+    for NamedObject { resource, namespace, name } in named.iter().filter(|_| sources.audit_log.is_some()) {
         let created = match gatherer.object(&resource.name, namespace, name).await {
-            Known::Present(object) => object["metadata"]["creationTimestamp"].as_str().map(str::to_owned),
-            Known::Absent | Known::Unreadable(_) => None,
+            Knowledge::Present(object) => object["metadata"]["creationTimestamp"].as_str().map(str::to_owned),
+            Knowledge::Absent | Knowledge::Unreadable(_) => None,
         };
         let GroupResource { group, resource: plural } = &resource.name;
-        wanted.push(audit::Wanted {
-            resource: Called::Exactly(group.to_string(), plural.to_string()),
+        wanted.push(audit::WantedObject {
+            resource: CalledResource::Exactly(group.to_string(), plural.to_string()),
             namespace: Some(if resource.is_namespaced() { namespace.clone() } else { String::new() }),
             name: name.clone(),
             created: created.and_then(|created| created.parse().ok()),
@@ -211,7 +211,10 @@ pub async fn audited(
 }
 
 /// The same for objects as the log names them.
-fn search_audit_log(sources: &WhySources<'_>, wanted: &[audit::Wanted]) -> anyhow::Result<Vec<Vec<String>>> {
+fn search_audit_log(
+    sources: &WhySources<'_>,
+    wanted: &[audit::WantedObject],
+) -> anyhow::Result<Vec<Vec<String>>> {
     let Some(file) = sources.audit_log else { return Ok(vec![Vec::new(); wanted.len()]) };
     let searched = audit::search(file, wanted)?;
     if searched.malformed > 0 {
@@ -241,7 +244,7 @@ fn with_audit_log(answer: anyhow::Result<Value>, title: &str, audited: Vec<Strin
 async fn about(
     sources: &WhySources<'_>,
     gatherer: &Gatherer,
-    named: &Named,
+    named: &NamedObject,
     audited: Vec<String>,
     patience: std::time::Duration,
 ) -> anyhow::Result<One> {
@@ -311,7 +314,7 @@ async fn add_journal(sources: &WhySources<'_>, client: &ApiClient, why: &mut Why
 async fn gone(
     sources: &WhySources<'_>,
     gatherer: &Gatherer,
-    named: &Named,
+    named: &NamedObject,
     title: &str,
 ) -> anyhow::Result<Value> {
     let answer = collected(sources, gatherer, named, title).await;
@@ -338,10 +341,10 @@ async fn gone(
 async fn collected(
     sources: &WhySources<'_>,
     gatherer: &Gatherer,
-    named: &Named,
+    named: &NamedObject,
     title: &str,
 ) -> anyhow::Result<Value> {
-    let missing = || Unanswered::no_object(&named.resource, &named.namespace, &named.name);
+    let missing = || UnansweredReason::no_object(&named.resource, &named.namespace, &named.name);
     if sources.journal.journal.is_none()
         && let Some((found, source)) = sources.journal.of_page(sources.access, named).await
     {
@@ -352,7 +355,7 @@ async fn collected(
         Ok(None) => return Err(missing().into()),
         Err(error) => {
             let what = format!("{}; whether a collector deleted it is not known: {error:#}", missing());
-            return Err(Unanswered::NotFound(what).into());
+            return Err(UnansweredReason::NotFound(what).into());
         }
     };
     let namespace = named.resource.is_namespaced().then_some(named.namespace.as_str());
@@ -389,17 +392,17 @@ async fn collected(
 /// Answers for one object; `None` if the server says that it does not exist.
 pub async fn ask(
     gatherer: &Gatherer,
-    named: &Named,
+    named: &NamedObject,
     patience: std::time::Duration,
 ) -> anyhow::Result<Option<Why>> {
-    let Named { resource, namespace, name } = named;
+    let NamedObject { resource, namespace, name } = named;
     let mut facts = gatherer.facts();
     let object = match gatherer.object(&resource.name, namespace, name).await {
-        Known::Present(value) => value,
-        Known::Absent => return Ok(None),
-        Known::Unreadable(why) => return Err(Unanswered::unreadable(resource, name, why).into()),
+        Knowledge::Present(value) => value,
+        Knowledge::Absent => return Ok(None),
+        Knowledge::Unreadable(why) => return Err(UnansweredReason::unreadable(resource, name, why).into()),
     };
-    facts.tell_object(resource.name.clone(), namespace, name, Known::Present(object.clone()));
+    facts.tell_object(resource.name.clone(), namespace, name, Knowledge::Present(object.clone()));
     let object = Object::new(object);
     let mut survey = if needs_lists(&object, resource) {
         let inner = if &*resource.name.resource == "namespaces" { name } else { namespace };
@@ -447,7 +450,7 @@ pub async fn ask(
 }
 
 /// The UIDs of the objects that were found where references lead.
-pub(crate) type LookedUp = BTreeMap<ObjectKey, Known<Uid>>;
+pub(crate) type LookedUp = BTreeMap<ObjectKey, Knowledge<Uid>>;
 
 /// The object and its owners up to the roots; what else there is, is not read.
 pub(crate) async fn observe_with_owners(
@@ -465,18 +468,18 @@ pub(crate) async fn observe_with_owners(
     while let Some(key) = open.pop() {
         let Some(resource) = gatherer.catalog.get(key.resource) else { continue };
         let owner = match gatherer.object(&resource.name, &key.namespace, &key.name).await {
-            Known::Present(owner) => owner,
-            Known::Absent => {
-                looked_up.insert(key, Known::Absent);
+            Knowledge::Present(owner) => owner,
+            Knowledge::Absent => {
+                looked_up.insert(key, Knowledge::Absent);
                 continue;
             }
-            Known::Unreadable(why) => {
-                looked_up.insert(key, Known::Unreadable(why));
+            Knowledge::Unreadable(why) => {
+                looked_up.insert(key, Knowledge::Unreadable(why));
                 continue;
             }
         };
         let uid = Uid::new(owner["metadata"]["uid"].as_str().unwrap_or_default());
-        looked_up.insert(key.clone(), Known::Present(uid));
+        looked_up.insert(key.clone(), Knowledge::Present(uid));
         if let Ok(metadata) = serde_json::from_value(owner.clone()) {
             survey.observe(key.resource, metadata);
         }

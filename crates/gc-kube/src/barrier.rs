@@ -33,17 +33,17 @@ pub(crate) async fn list(
     route: &Route,
     list: &List,
     sink: &mpsc::Sender<Found>,
-) -> Ended {
+) -> EndedList {
     let (end, signal) = match pages(client, route, list, sink).await {
         Ok(()) => (ListEnd::Complete, Some(Signal::Answered)),
         Err(ended) => ended,
     };
-    Ended { list: list.number, end, signal }
+    EndedList { list: list.number, end, signal }
 }
 
 /// A list is over.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct EndedList {
     pub(crate) list: u64,
     pub(crate) end: ListEnd,
     /// What its last answer says about the server, if it says anything.

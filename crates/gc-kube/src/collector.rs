@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::connection::ApiClient;
-use crate::driver::{Adapter, ControllerSurroundings, Done, QUEUED_BATCHES, Setup, set_up};
+use crate::driver::{Adapter, ControllerSurroundings, FinishedRequest, QUEUED_BATCHES, Setup, set_up};
 use crate::observer::Observer;
 use crate::requests::Performer;
 use crate::resources::ResourceTable;
@@ -181,9 +181,9 @@ impl<'a> Adapter for MetadataAdapter<'a> {
 
     fn take_found(&mut self, _found: Vec<()>, _engine: &mut ByEvents<AnyEngine<'a>>) {}
 
-    fn perform(&self, request: Request) -> impl Future<Output = Done<()>> + Send + 'static {
+    fn perform(&self, request: Request) -> impl Future<Output = FinishedRequest<()>> + Send + 'static {
         let performer = self.performer.clone();
-        async move { Done::of(performer.perform(&request).await) }
+        async move { FinishedRequest::of(performer.perform(&request).await) }
     }
 
     fn not_served(&self) {

@@ -311,7 +311,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, ConnectError> {
 /// A client of one API server. Cheap to clone.
 #[derive(Clone)]
 pub struct ApiClient {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionPool>,
     gate: Option<Arc<Gate>>,
     /// The credentials of each request, where the connections have none.
     authorization: Option<HeaderValue>,
@@ -321,7 +321,7 @@ pub struct ApiClient {
 /// Whether requests that change something may go.
 type Gate = dyn Fn() -> bool + Send + Sync;
 
-struct Shared {
+struct ConnectionPool {
     requests: Vec<HttpService>,
     /// What is in flight on each of them.
     streams: Streams,
@@ -460,7 +460,8 @@ impl ApiClient {
         let requests = (0..REQUEST_CONNECTIONS).map(|_| make()).collect();
         let streams = Streams::new(REQUEST_CONNECTIONS);
         let watches = WatchConnections::new();
-        let shared = Shared { requests, streams, watches, make, address, namespace, server_clock, anonymous };
+        let shared =
+            ConnectionPool { requests, streams, watches, make, address, namespace, server_clock, anonymous };
         Self { shared: Arc::new(shared), gate: None, authorization: None, request_timeout: REQUEST_TIMEOUT }
     }
 
@@ -584,13 +585,13 @@ pub fn collect(response: Response<Body>) -> BoxFuture<'static, Result<Answer, Re
 
 /// Makes any HTTP service into one whose bodies and errors are boxed.
 #[derive(Clone)]
-struct Boxed<S>(S);
+struct BoxedService<S>(S);
 
-fn boxed<S>(service: S) -> Boxed<S> {
-    Boxed(service)
+fn boxed<S>(service: S) -> BoxedService<S> {
+    BoxedService(service)
 }
 
-impl<S, B> Service<Request<Full<Bytes>>> for Boxed<S>
+impl<S, B> Service<Request<Full<Bytes>>> for BoxedService<S>
 where
     S: Service<Request<Full<Bytes>>, Response = Response<B>>,
     S::Future: Send + 'static,

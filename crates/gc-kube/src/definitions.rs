@@ -16,7 +16,7 @@ use crate::driver::QUEUED_BATCHES;
 use crate::facts::{Accept, FactsWatcher, METADATA, NewsLine, NewsPage, Reader};
 use crate::raw::{RawPage, map_object, raw_line, raw_page};
 use crate::resources::Route;
-use gc_controller::watch::Ended;
+use gc_controller::watch::RequestEnd;
 
 /// On a CustomResourceDefinition: anything but `false` keeps every object of the resource that it defines.
 pub const KEEP_OBJECTS: &str = "kubegc.io/keep-objects";
@@ -136,7 +136,7 @@ impl Reader for DefinitionReader {
         News::Synced
     }
 
-    fn failed(&self, why: &Ended) -> Option<News> {
+    fn failed(&self, why: &RequestEnd) -> Option<News> {
         Some(News::Failed(why.to_string()))
     }
 

@@ -1,7 +1,7 @@
 //! What an API server serves (spec `ownership-gc.md`, 2.1 and 2.2).
 //!
 //! Aggregated discovery first, the older form where a server does not have it. A group that fails, or that is
-//! marked stale, fails alone: it is named in [`Discovered::failed`], and says nothing about its resources.
+//! marked stale, fails alone: it is named in [`Discovery::failed`], and says nothing about its resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -114,14 +114,14 @@ impl ServedResource {
 
 /// The outcome of one round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Discovered {
+pub struct Discovery {
     /// The resources by group and plural name, each in its preferred version.
     pub resources: BTreeMap<(Arc<str>, Arc<str>), ServedResource>,
     /// What failed.
     pub failed: Vec<FailedGroup>,
 }
 
-impl Discovered {
+impl Discovery {
     /// Whether nothing can be concluded from the absence of a resource of this group.
     #[must_use]
     pub fn is_unclear(&self, group: &str) -> bool {
@@ -133,7 +133,7 @@ impl Discovered {
 }
 
 /// Asks a server what it serves.
-pub async fn discover(client: &ApiClient) -> Result<Discovered, DiscoveryError> {
+pub async fn discover(client: &ApiClient) -> Result<Discovery, DiscoveryError> {
     let mut versions = Vec::new();
     let mut failed = Vec::new();
     let read = async |path: &'static str| {
@@ -164,7 +164,7 @@ pub async fn discover(client: &ApiClient) -> Result<Discovered, DiscoveryError> 
     {
         return Err(DiscoveryError::Nothing { message: nothing.message.clone() });
     }
-    Ok(Discovered { resources: choose(versions, &aggregated), failed })
+    Ok(Discovery { resources: choose(versions, &aggregated), failed })
 }
 
 /// One resource in one version, before a version is chosen. In order of preference.

@@ -19,13 +19,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::Instant;
 
-use crate::barrier::{self, Ended, Found};
+use crate::barrier::{self, EndedList, Found};
 use crate::breaker::SharedBreaker;
 use crate::clock::{Clock, ClockReader, instant, moment, steady_now};
 use crate::connection::ApiClient;
 use crate::event_recorder::{EVENT_SOURCE, EventRecorder};
 use crate::observer::Observer;
-use crate::requests::Performed;
+use crate::requests::PerformedRequest;
 use crate::resources::ResourceTable;
 use crate::restraints::{Restraints, changed};
 use crate::server_clock::{self, SharedServerClock};
@@ -38,22 +38,22 @@ pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 const OUTCOMES_AT_ONCE: usize = 16;
 
 /// What a request came to, and what else was found by it.
-pub(crate) struct Done<F> {
-    pub(crate) performed: Performed,
+pub(crate) struct FinishedRequest<F> {
+    pub(crate) performed: PerformedRequest,
     pub(crate) found: Vec<F>,
     /// How long the API server took of it, where others took part.
     pub(crate) server_took: Option<Duration>,
 }
 
-impl<F> Done<F> {
-    pub(crate) fn of(performed: Performed) -> Self {
+impl<F> FinishedRequest<F> {
+    pub(crate) fn of(performed: PerformedRequest) -> Self {
         Self { performed, found: Vec::new(), server_took: None }
     }
 
     /// It is not known what became of it.
     pub(crate) fn unknown(message: String) -> Self {
         let outcome = Outcome::Failed { message, retry_after_milliseconds: None };
-        Self::of(Performed { outcome, signal: Signal::Answered, round_trips: 1 })
+        Self::of(PerformedRequest { outcome, signal: Signal::Answered, round_trips: 1 })
     }
 }
 
@@ -76,7 +76,10 @@ pub(crate) trait Adapter: Send {
     /// Takes what a request has found, before its outcome.
     fn take_found(&mut self, found: Vec<Self::Found>, engine: &mut Self::Engine);
     /// Carries out a request.
-    fn perform(&self, request: Request) -> impl Future<Output = Done<Self::Found>> + Send + 'static;
+    fn perform(
+        &self,
+        request: Request,
+    ) -> impl Future<Output = FinishedRequest<Self::Found>> + Send + 'static;
     /// A path was not served.
     fn not_served(&self);
     /// Time has passed, or the clock `was_set`.
@@ -317,10 +320,10 @@ pub(crate) struct Driver<A: Adapter> {
     client: ApiClient,
     clock: Option<ClockReader>,
     concurrency: watch::Sender<ConcurrencyState>,
-    requests: JoinSet<Done<A::Found>>,
+    requests: JoinSet<FinishedRequest<A::Found>>,
     /// The numbers of the requests in flight; the concurrency limit bounds them.
     numbers: HashMap<tokio::task::Id, u64>,
-    lists: JoinSet<Ended>,
+    lists: JoinSet<EndedList>,
     /// The lists under way, by their numbers.
     listing: HashMap<u64, AbortHandle>,
     list_sink: mpsc::Sender<Found>,
@@ -328,7 +331,7 @@ pub(crate) struct Driver<A: Adapter> {
     background: JoinSet<()>,
 }
 
-type JoinedRequest<F> = Result<(tokio::task::Id, Done<F>), JoinError>;
+type JoinedRequest<F> = Result<(tokio::task::Id, FinishedRequest<F>), JoinError>;
 
 impl<A: Adapter> Driver<A> {
     /// Runs something beside it until it ends.
@@ -447,12 +450,12 @@ impl<A: Adapter> Driver<A> {
         self.adapter.take_listed(found.events, self.controller.engine_mut());
     }
 
-    fn take_ended(&mut self, ended: Result<Ended, JoinError>) {
+    fn take_ended(&mut self, ended: Result<EndedList, JoinError>) {
         // What it found was handed on before it ended.
         while let Ok(found) = self.listed.try_recv() {
             self.take_found(found);
         }
-        let Ok(Ended { list: number, end, signal }) = ended else { return };
+        let Ok(EndedList { list: number, end, signal }) = ended else { return };
         self.tick();
         self.listing.remove(&number);
         if end == ListEnd::NotServed {
@@ -475,10 +478,10 @@ impl<A: Adapter> Driver<A> {
         let (id, done) = match done {
             Ok(answer) => answer,
             // A request that died without an answer: its fate is unknown.
-            Err(error) => (error.id(), Done::unknown(error.to_string())),
+            Err(error) => (error.id(), FinishedRequest::unknown(error.to_string())),
         };
         let Some(number) = self.numbers.remove(&id) else { return };
-        let Done { performed, found, server_took } = done;
+        let FinishedRequest { performed, found, server_took } = done;
         if performed.outcome == Outcome::NotServed {
             self.adapter.not_served();
         }

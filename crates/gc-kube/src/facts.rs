@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use gc_collectors::engine::Observation;
 use gc_collectors::objects::{Facts, FactsError, FactsEvent, FactsPage, Kind, Selection};
 use gc_controller::concurrency;
-use gc_controller::requests::Performed;
-use gc_controller::watch::{Ask, Ended, ListWatch, Signal};
+use gc_controller::requests::PerformedRequest;
+use gc_controller::watch::{Ask, ListWatch, RequestEnd, Signal};
 use gc_types::Outcome;
 use http::header::ACCEPT;
 use http::{Method, Request, Response};
@@ -49,24 +49,24 @@ pub(crate) enum FactsWatchError {
 
 impl FactsWatchError {
     /// What it means for the protocol; nothing if the receiver is gone.
-    fn ended(&self) -> Option<Ended> {
+    fn ended(&self) -> Option<RequestEnd> {
         Some(match self {
             Self::Closed => return None,
-            Self::Request(RequestError::TooLarge) => Ended::TooLarge,
-            Self::Request(error) => Ended::Unreachable(error.to_string()),
+            Self::Request(RequestError::TooLarge) => RequestEnd::TooLarge,
+            Self::Request(error) => RequestEnd::Unreachable(error.to_string()),
             Self::Unsendable(_) | Self::Frame(_) | Self::Malformed(_) | Self::SamePage => {
-                Ended::Malformed(self.to_string())
+                RequestEnd::Malformed(self.to_string())
             }
             Self::Refused { code, message, retry_after } => {
-                Ended::Refused { code: *code, message: message.clone(), retry_after: *retry_after }
+                RequestEnd::Refused { code: *code, message: message.clone(), retry_after: *retry_after }
             }
-            Self::Silent(wait) => Ended::Silent(*wait),
-            Self::Finished => Ended::Finished,
+            Self::Silent(wait) => RequestEnd::Silent(*wait),
+            Self::Finished => RequestEnd::Finished,
         })
     }
 
     /// What a live read comes to that failed like this: it is retried no sooner than the server asks for.
-    pub(crate) fn performed(&self) -> Performed {
+    pub(crate) fn performed(&self) -> PerformedRequest {
         let (wait, signal) = match self {
             Self::Refused { code, retry_after, .. } => {
                 (*retry_after, concurrency::Signal::of_answer(*code, || *retry_after))
@@ -76,7 +76,7 @@ impl FactsWatchError {
         };
         let retry_after_milliseconds = wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         let outcome = Outcome::Failed { message: self.to_string(), retry_after_milliseconds };
-        Performed { outcome, signal, round_trips: 1 }
+        PerformedRequest { outcome, signal, round_trips: 1 }
     }
 }
 
@@ -114,7 +114,7 @@ pub(crate) trait Reader: Send + Sync + 'static {
     /// The list is complete.
     fn synced(&self) -> Self::News;
     /// A list or a watch has failed. Reported once, until the next success.
-    fn failed(&self, _why: &Ended) -> Option<Self::News> {
+    fn failed(&self, _why: &RequestEnd) -> Option<Self::News> {
         None
     }
     fn page(&self, json: &[u8]) -> Result<NewsPage<Self::News>, FactsError>;
@@ -460,7 +460,7 @@ mod tests {
     fn a_live_read_is_retried_no_sooner_than_the_server_asks_for() {
         let wait = Some(Duration::from_secs(3));
         let refused = |code| FactsWatchError::Refused { code, message: "m".to_owned(), retry_after: wait };
-        let performed = |message: &str, retry_after_milliseconds, signal| Performed {
+        let performed = |message: &str, retry_after_milliseconds, signal| PerformedRequest {
             outcome: Outcome::Failed { message: message.to_owned(), retry_after_milliseconds },
             signal,
             round_trips: 1,

@@ -13,7 +13,7 @@ use prost::Message;
 use serde_json::Value;
 
 use crate::connection::ApiClient;
-use crate::discovery::{Discovered, discover};
+use crate::discovery::{Discovery, discover};
 use crate::facts::NewsLine;
 use crate::raw::{raw_line, raw_page};
 use crate::wire::encoded::{self, asked};
@@ -127,7 +127,7 @@ pub fn metadata_protobuf(data: &[u8]) {
 fn opened(data: &[u8]) -> Option<Vec<u8>> {
     match data.strip_prefix(b"k8s\0") {
         None => Some(data.to_vec()),
-        Some(envelope) => Some(reference::Unknown::decode(envelope).ok()?.raw),
+        Some(envelope) => Some(reference::Envelope::decode(envelope).ok()?.raw),
     }
 }
 
@@ -313,13 +313,13 @@ pub fn discovery(data: &[u8]) {
         async move { answer }
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let Ok(Discovered { resources, failed }) = runtime.block_on(discover(&client)) else { return };
+    let Ok(Discovery { resources, failed }) = runtime.block_on(discover(&client)) else { return };
     for ((group, resource), served) in &resources {
         assert_eq!((group, resource), (&served.group, &served.resource));
         let preferred = gc_types::api_version(&served.group, &served.version);
         assert_eq!(served.served_api_versions.first().map(|version| &**version), Some(preferred.as_str()));
     }
-    let unclear = Discovered { resources, failed };
+    let unclear = Discovery { resources, failed };
     for group in &unclear.failed {
         assert!(group.group == crate::discovery::ALL_NAMED_GROUPS || unclear.is_unclear(&group.group));
     }
@@ -390,7 +390,7 @@ mod reference {
     use prost::Message;
 
     #[derive(Clone, PartialEq, Message)]
-    pub(super) struct Unknown {
+    pub(super) struct Envelope {
         #[prost(message, optional, tag = "1")]
         pub(super) type_meta: Option<TypeMeta>,
         #[prost(bytes = "vec", tag = "2")]

@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
-use gc_collectors::engine::{Counts, Standing};
+use gc_collectors::engine::{CollectorState, Counts};
 use gc_collectors::measures::{Measurement, Metric, NAMESPACE_DURATION, NAMESPACE_PASSES};
 use gc_collectors::namespaces::emptying::{Contents, End, Reply};
 use gc_collectors::permissions::Controller;
 use gc_controller::concurrency::{ConcurrencyOptions, Signal};
 use gc_controller::controller::until;
-use gc_controller::namespaces::{Answer, Ended, Now, Passes, Question};
+use gc_controller::namespaces::{Answer, EndedPass, Now, Passes, Question};
 use gc_types::{Event, EventRecord, Severity, Timestamp, Uid};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -86,12 +86,12 @@ impl Observer for NamespaceFeed {
 }
 
 /// Since when a namespace could not be emptied, and what was reported about it.
-struct Failing {
+struct FailingNamespace {
     since: Instant,
     reported: String,
 }
 
-impl Failing {
+impl FailingNamespace {
     fn begun() -> Self {
         Self { since: Instant::now(), reported: String::new() }
     }
@@ -162,7 +162,7 @@ impl Work {
 #[derive(Default)]
 struct Reports {
     counts: Counts,
-    failures: HashMap<Arc<str>, Failing>,
+    failures: HashMap<Arc<str>, FailingNamespace>,
 }
 
 /// Follows what the namespace controller has left to do, and has it check again.
@@ -344,15 +344,15 @@ impl NamespaceController {
 
     fn report_standing(&self, counts: Counts, synced: bool, nudge: u64) {
         let passes = &self.work.passes;
-        let standing = Standing { counts, waiting: passes.len(), synced, ..Standing::default() };
+        let standing = CollectorState { counts, waiting: passes.len(), synced, ..CollectorState::default() };
         self.requests.trace.observer().standing(&standing);
         let held = passes.waiting_for_others();
         self.progress.waiting(passes.len() - held, held, nudge);
     }
 
     /// Reports how a pass has ended.
-    fn report(&mut self, ended: &Ended, reports: &mut Reports) {
-        let Ended { namespace, uid, end } = ended;
+    fn report(&mut self, ended: &EndedPass, reports: &mut Reports) {
+        let EndedPass { namespace, uid, end } = ended;
         reports.counts.decisions += 1;
         self.count(&NAMESPACE_PASSES, vec![end_word(end).into()], 1.0);
         self.say(ended);
@@ -360,7 +360,8 @@ impl NamespaceController {
             (End::Failed { why, .. }, uid) => {
                 tracing::debug!(namespace = %namespace, why, "the namespace could not be emptied yet");
                 reports.counts.errors += 1;
-                let failing = reports.failures.entry(Arc::clone(namespace)).or_insert_with(Failing::begun);
+                let failing =
+                    reports.failures.entry(Arc::clone(namespace)).or_insert_with(FailingNamespace::begun);
                 if let Some(note) = uid.as_ref().and_then(|uid| failing.note(namespace, uid, why)) {
                     self.work.surroundings.note(note);
                 }
@@ -377,7 +378,7 @@ impl NamespaceController {
         self.requests.trace.observer().measured(&Measurement { metric, labels, value });
     }
 
-    fn say(&mut self, ended: &Ended) {
+    fn say(&mut self, ended: &EndedPass) {
         let namespace = &*ended.namespace;
         let uid = ended.uid.as_ref().map(ToString::to_string).unwrap_or_default();
         match &ended.end {

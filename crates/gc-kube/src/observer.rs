@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gc_collectors::engine::Standing;
+use gc_collectors::engine::CollectorState;
 use gc_collectors::measures::Measurement;
 use gc_types::{Effect, Event, Outcome};
 
@@ -23,7 +23,7 @@ pub trait Observer: Send + Sync + 'static {
     /// A retention collector has measured something.
     fn measured(&self, _measurement: &Measurement) {}
     /// The state of a retention collector, reported about once a second.
-    fn standing(&self, _standing: &Standing) {}
+    fn standing(&self, _standing: &CollectorState) {}
 }
 
 /// Observes nothing.
@@ -63,7 +63,7 @@ impl Observer for Observers {
         self.0.iter().for_each(|observer| observer.measured(measurement));
     }
 
-    fn standing(&self, standing: &Standing) {
+    fn standing(&self, standing: &CollectorState) {
         self.0.iter().for_each(|observer| observer.standing(standing));
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use gc_collectors::engine::Standing;
+use gc_collectors::engine::CollectorState;
 use gc_collectors::measures;
 use gc_collectors::policies::roster::{Member, Observation, StatusWrite, Target, Watch};
 use gc_collectors::policies::{GROUP, KIND, RESOURCE, VERSION};
@@ -35,8 +35,8 @@ use tokio::time::Instant;
 
 use crate::clock::{Clock, steady_now, system_clock};
 use crate::connection::ApiClient;
-use crate::discovery::{Discovered, DiscoveryError, discover};
-use crate::driver::{Adapter, ControllerSurroundings, Done, QUEUED_BATCHES, Setup, set_up};
+use crate::discovery::{Discovery, DiscoveryError, discover};
+use crate::driver::{Adapter, ControllerSurroundings, FinishedRequest, QUEUED_BATCHES, Setup, set_up};
 use crate::facts::FactsWatcher;
 use crate::observer::Observer;
 use crate::requests::Performer;
@@ -65,7 +65,7 @@ enum News {
         observation: Observation,
     },
     /// What is served.
-    Discovered(Result<Discovered, DiscoveryError>),
+    Discovered(Result<Discovery, DiscoveryError>),
     /// A status was written, and this is the policy now; or it was not.
     Written(StatusWrite, Option<Value>),
 }
@@ -154,7 +154,7 @@ struct PolicyAdapter {
     /// The newest of those that were begun, or could not be for now.
     newest_watch: u64,
     /// What is served, and when that was asked.
-    served: Option<(Discovered, Instant)>,
+    served: Option<(Discovery, Instant)>,
     discover_at: Option<Instant>,
     discovering: bool,
     events_made: u64,
@@ -181,9 +181,12 @@ impl Adapter for PolicyAdapter {
 
     fn take_found(&mut self, _found: Vec<()>, _engine: &mut Policies) {}
 
-    fn perform(&self, request: gc_types::Request) -> impl Future<Output = Done<()>> + Send + 'static {
+    fn perform(
+        &self,
+        request: gc_types::Request,
+    ) -> impl Future<Output = FinishedRequest<()>> + Send + 'static {
         let performer = self.performer.clone();
-        async move { Done::of(performer.perform(&request).await) }
+        async move { FinishedRequest::of(performer.perform(&request).await) }
     }
 
     /// That a kind is not served any more, its watch learns.
@@ -288,7 +291,7 @@ impl PolicyAdapter {
         }
     }
 
-    fn take_discovered(&mut self, discovered: Result<Discovered, DiscoveryError>, engine: &mut Policies) {
+    fn take_discovered(&mut self, discovered: Result<Discovery, DiscoveryError>, engine: &mut Policies) {
         self.discovering = false;
         match discovered {
             Ok(discovered) => {
@@ -321,7 +324,7 @@ impl PolicyAdapter {
         }
         self.reported = Some(now);
         let mut states: BTreeMap<&'static str, usize> = BTreeMap::new();
-        let mut standing = Standing { synced: engine.roster.is_synced(), ..Standing::default() };
+        let mut standing = CollectorState { synced: engine.roster.is_synced(), ..CollectorState::default() };
         for (_, engine) in engine.roster.engines() {
             *states.entry(engine.state()).or_default() += 1;
             standing.waiting += engine.due();
@@ -371,7 +374,7 @@ impl PolicyAdapter {
 }
 
 /// The resource of a kind, in the version that a policy names.
-fn find(served: &Discovered, target: &Target, id: ResourceId) -> Result<ResourceInfo, String> {
+fn find(served: &Discovery, target: &Target, id: ResourceId) -> Result<ResourceInfo, String> {
     let Target { api_version, kind, .. } = target;
     let of_kind = served.resources.values().find(|resource| {
         resource.kind == *kind && resource.served_api_versions.iter().any(|served| served == api_version)

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use gc_controller::requests::{Answered, Call, Exchange, Status, Step, Verb};
+use gc_controller::requests::{AnsweredObject, Call, Exchange, Status, Step, Verb};
 use gc_types::{ObjectKey, Outcome, Request, ResourceInfo};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, Method, StatusCode};
@@ -17,7 +17,7 @@ use crate::watcher::retry_after;
 use crate::wire::interner::Interner;
 use crate::wire::metadata::{Encoding, decode_object, decode_status};
 
-pub use gc_controller::requests::Performed;
+pub use gc_controller::requests::PerformedRequest;
 
 /// Only metadata is asked for, also where a server answers a write with the object.
 const OBJECT_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
@@ -67,12 +67,12 @@ impl Performer {
 
     /// Performs a request about one object. Barriers, Events and calls outside are not requests of this kind: they
     /// are answered elsewhere, and come back as failed from here.
-    pub async fn perform(&self, request: &Request) -> Performed {
+    pub async fn perform(&self, request: &Request) -> PerformedRequest {
         let Some(key) = Exchange::subject(request) else {
-            return Performed::failed("not a request about one object");
+            return PerformedRequest::failed("not a request about one object");
         };
         let Some(route) = self.table.get(key.resource) else {
-            return Performed::without_a_call(Outcome::NotServed);
+            return PerformedRequest::without_a_call(Outcome::NotServed);
         };
         let (mut exchange, mut step) = Exchange::begin(request, &route.info);
         loop {
@@ -150,10 +150,10 @@ impl gc_controller::requests::Answer for Answer<'_> {
         object.is_ok_and(|metadata| !metadata.uid.is_empty())
     }
 
-    fn object(&self) -> Result<Answered, String> {
+    fn object(&self) -> Result<AnsweredObject, String> {
         let metadata =
             decode_object(self.encoding, &self.body, self.resource).map_err(|error| error.to_string())?;
-        Ok(Answered {
+        Ok(AnsweredObject {
             observed: metadata.observed(self.key.resource, &mut Interner::default()),
             resource_version: metadata.resource_version.to_string(),
             finalizers: metadata.finalizers.iter().map(ToString::to_string).collect(),

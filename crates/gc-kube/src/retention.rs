@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use gc_collectors::engine::{Collecting, Counts, MachineState, Observation, StorageFailure};
+use gc_collectors::engine::{AnyCollector, Counts, MachineState, Observation, StorageFailure};
 use gc_collectors::objects::Kind;
 use gc_controller::concurrency::{ConcurrencyOptions, Signal};
 use gc_controller::controller::Controller;
@@ -17,10 +17,10 @@ use tokio::time::Instant;
 
 use crate::clock::{Clock, moment, system_clock};
 use crate::connection::ApiClient;
-use crate::driver::{Adapter, ControllerSurroundings, Done, QUEUED_BATCHES, Setup, set_up};
+use crate::driver::{Adapter, ControllerSurroundings, FinishedRequest, QUEUED_BATCHES, Setup, set_up};
 use crate::facts::{FactsReader, FactsWatcher, list_live};
 use crate::observer::Observer;
-use crate::requests::{Performed, Performer};
+use crate::requests::{PerformedRequest, Performer};
 use crate::resources::ResourceTable;
 use crate::restraints::Restraints;
 
@@ -70,7 +70,7 @@ pub fn retention_table() -> ResourceTable {
 /// A retention collector over one API server.
 pub struct RetentionCollector {
     setup: Setup,
-    collecting: Box<dyn Collecting>,
+    collecting: Box<dyn AnyCollector>,
     outside: Arc<dyn Outside>,
 }
 
@@ -85,7 +85,7 @@ impl RetentionCollector {
     #[must_use]
     pub fn new(
         client: ApiClient,
-        collecting: impl Collecting,
+        collecting: impl AnyCollector,
         concurrency: ConcurrencyOptions,
         dry_run: bool,
     ) -> Self {
@@ -140,25 +140,28 @@ struct FactsAdapter {
 }
 
 impl Adapter for FactsAdapter {
-    type Engine = ByFacts<dyn Collecting>;
+    type Engine = ByFacts<dyn AnyCollector>;
     type News = Observation;
     type Found = Observation;
 
     const FURTHER_BATCHES: usize = 0;
 
-    fn take(&mut self, batch: Vec<Observation>, controller: &mut Controller<ByFacts<dyn Collecting>>) {
+    fn take(&mut self, batch: Vec<Observation>, controller: &mut Controller<ByFacts<dyn AnyCollector>>) {
         self.take_found(batch, controller.engine_mut());
     }
 
-    fn take_listed(&mut self, _events: Vec<Event>, _engine: &mut ByFacts<dyn Collecting>) {}
+    fn take_listed(&mut self, _events: Vec<Event>, _engine: &mut ByFacts<dyn AnyCollector>) {}
 
-    fn take_found(&mut self, found: Vec<Observation>, engine: &mut ByFacts<dyn Collecting>) {
+    fn take_found(&mut self, found: Vec<Observation>, engine: &mut ByFacts<dyn AnyCollector>) {
         for observation in found {
             engine.0.observe(observation);
         }
     }
 
-    fn perform(&self, request: Request) -> impl Future<Output = Done<Observation>> + Send + 'static {
+    fn perform(
+        &self,
+        request: Request,
+    ) -> impl Future<Output = FinishedRequest<Observation>> + Send + 'static {
         let (client, performer) = (self.client.clone(), self.performer.clone());
         let outside = Arc::clone(&self.outside);
         async move { perform(&client, &performer, &*outside, &request).await }
@@ -167,12 +170,12 @@ impl Adapter for FactsAdapter {
     /// What it watches is known beforehand.
     fn not_served(&self) {}
 
-    fn ticked(&mut self, _was_set: bool, _engine: &mut ByFacts<dyn Collecting>) {}
+    fn ticked(&mut self, _was_set: bool, _engine: &mut ByFacts<dyn AnyCollector>) {}
 
     fn acted(
         &mut self,
         _may_write: bool,
-        engine: &mut ByFacts<dyn Collecting>,
+        engine: &mut ByFacts<dyn AnyCollector>,
         surroundings: &ControllerSurroundings,
     ) {
         while let Some(measurement) = engine.0.take_measurement() {
@@ -185,7 +188,7 @@ impl Adapter for FactsAdapter {
         }
     }
 
-    fn next_wake(&self, _may_write: bool, _engine: &ByFacts<dyn Collecting>) -> Option<Instant> {
+    fn next_wake(&self, _may_write: bool, _engine: &ByFacts<dyn AnyCollector>) -> Option<Instant> {
         None
     }
 }
@@ -195,24 +198,24 @@ async fn perform(
     performer: &Performer,
     outside: &dyn Outside,
     request: &Request,
-) -> Done<Observation> {
+) -> FinishedRequest<Observation> {
     if let Request::Outside { key, uid, resource_version, call } = request {
         return call_outside(performer, outside, (key, uid, *resource_version), call).await;
     }
     let Request::Barrier { resource, namespace, .. } = request else {
-        return Done::of(performer.perform(request).await);
+        return FinishedRequest::of(performer.perform(request).await);
     };
     let Some(kind) = Kind::ALL.iter().copied().find(|kind| kind.resource() == *resource) else {
-        return Done::unknown("no such resource is watched".to_owned());
+        return FinishedRequest::unknown("no such resource is watched".to_owned());
     };
     match list_live(client, kind, namespace.as_deref().unwrap_or_default()).await {
         Ok(found) => {
             let found = found.into_iter().map(Observation::Found).collect();
             let outcome = Outcome::Applied(None);
-            let performed = Performed { outcome, signal: Signal::Answered, round_trips: 1 };
-            Done { found, ..Done::of(performed) }
+            let performed = PerformedRequest { outcome, signal: Signal::Answered, round_trips: 1 };
+            FinishedRequest { found, ..FinishedRequest::of(performed) }
         }
-        Err(error) => Done::of(error.performed()),
+        Err(error) => FinishedRequest::of(error.performed()),
     }
 }
 
@@ -222,11 +225,11 @@ async fn call_outside(
     outside: &dyn Outside,
     (key, uid, version): (&ObjectKey, &Uid, ResourceVersion),
     call: &OutsideCall,
-) -> Done<Observation> {
+) -> FinishedRequest<Observation> {
     let begun = moment();
     let read = performer.perform(&Request::Read { key: key.clone() }).await;
     if let Some(outcome) = refuses_outside(&read.outcome, uid, version) {
-        return Done::of(Performed { outcome, ..read });
+        return FinishedRequest::of(PerformedRequest { outcome, ..read });
     }
     let server_took = Some(moment().since(begun));
     let failed =
@@ -243,5 +246,5 @@ async fn call_outside(
         }
     };
     let outcome = failure.unwrap_or(Outcome::Applied(None));
-    Done { performed: Performed { outcome, ..read }, found: vec![found], server_took }
+    FinishedRequest { performed: PerformedRequest { outcome, ..read }, found: vec![found], server_took }
 }

@@ -10,7 +10,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
-use crate::discovery::{Discovered, ServedResource, discover};
+use crate::discovery::{Discovery, ServedResource, discover};
 use crate::resources::{ResourceTable, Route};
 use crate::watcher::{WatchContext, Watcher};
 
@@ -40,13 +40,13 @@ pub(crate) struct Supervisor {
     table: ResourceTable,
     /// `(group, resource)` pairs that are never watched.
     ignored: Vec<(String, String)>,
-    known: BTreeMap<(Arc<str>, Arc<str>), Known>,
+    known: BTreeMap<(Arc<str>, Arc<str>), KnownResource>,
     watchers: JoinSet<()>,
     next_id: u32,
     announced: bool,
 }
 
-struct Known {
+struct KnownResource {
     info: ResourceInfo,
     /// Since when discovery has not shown it.
     missing_since: Option<Instant>,
@@ -54,7 +54,7 @@ struct Known {
 }
 
 /// The collector has ended, and events are no longer taken.
-struct Closed;
+struct CollectorClosed;
 
 impl Supervisor {
     pub(crate) fn new(context: WatchContext, table: ResourceTable, ignored: Vec<(String, String)>) -> Self {
@@ -118,7 +118,7 @@ impl Supervisor {
     }
 
     /// Resources that could not be discovered are known gaps, reported once.
-    fn show(&self, discovered: &Discovered) {
+    fn show(&self, discovered: &Discovery) {
         let title = |failed: &FailedGroup| match &failed.version {
             Some(version) => format!("{}/{version}", failed.group),
             None => failed.group.clone(),
@@ -131,7 +131,7 @@ impl Supervisor {
         }
     }
 
-    async fn apply(&mut self, discovered: &Discovered) -> Result<(), Closed> {
+    async fn apply(&mut self, discovered: &Discovery) -> Result<(), CollectorClosed> {
         let now = Instant::now();
         let mut gone = Vec::new();
         for (name, known) in &mut self.known {
@@ -165,8 +165,8 @@ impl Supervisor {
         &mut self,
         name: &(Arc<str>, Arc<str>),
         served: &ServedResource,
-        discovered: &Discovered,
-    ) -> Result<(), Closed> {
+        discovered: &Discovery,
+    ) -> Result<(), CollectorClosed> {
         let is_ignored =
             self.ignored.iter().any(|(group, resource)| **group == *name.0 && **resource == *name.1);
         let known = self.known.get(name);
@@ -199,11 +199,11 @@ impl Supervisor {
             // Its state would stay what it was when it was last watched.
             self.context.board.remove(info.id);
         }
-        self.known.insert(name.clone(), Known { info, missing_since: None, watcher });
+        self.known.insert(name.clone(), KnownResource { info, missing_since: None, watcher });
         Ok(())
     }
 
-    async fn forget(&mut self, name: &(Arc<str>, Arc<str>)) -> Result<(), Closed> {
+    async fn forget(&mut self, name: &(Arc<str>, Arc<str>)) -> Result<(), CollectorClosed> {
         let Some(known) = self.known.remove(name) else { return Ok(()) };
         if let Some(watcher) = known.watcher {
             self.end(&watcher).await;
@@ -221,8 +221,8 @@ impl Supervisor {
         while !watcher.is_finished() && self.watchers.join_next().await.is_some() {}
     }
 
-    async fn send(&self, event: Event) -> Result<(), Closed> {
-        self.context.sink.send(vec![event]).await.map_err(|_| Closed)
+    async fn send(&self, event: Event) -> Result<(), CollectorClosed> {
+        self.context.sink.send(vec![event]).await.map_err(|_| CollectorClosed)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use gc_controller::watch::{Ask, Ended, ListWatch, Signal};
+use gc_controller::watch::{Ask, ListWatch, RequestEnd, Signal};
 use gc_types::{Event, NotTheList};
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
@@ -45,7 +45,7 @@ pub(crate) type Batch = Vec<Event>;
 /// Why what was asked for came to an end.
 enum Stop {
     /// Of the list or watch.
-    Ended(Ended),
+    Ended(RequestEnd),
     /// The receiver is gone.
     Closed,
 }
@@ -53,15 +53,15 @@ enum Stop {
 impl From<RequestError> for Stop {
     fn from(error: RequestError) -> Self {
         Self::Ended(match error {
-            RequestError::TooLarge => Ended::TooLarge,
-            error => Ended::Unreachable(error.to_string()),
+            RequestError::TooLarge => RequestEnd::TooLarge,
+            error => RequestEnd::Unreachable(error.to_string()),
         })
     }
 }
 
 impl From<DecodeError> for Stop {
     fn from(error: DecodeError) -> Self {
-        Self::Ended(Ended::Malformed(error.to_string()))
+        Self::Ended(RequestEnd::Malformed(error.to_string()))
     }
 }
 
@@ -188,7 +188,7 @@ impl Watcher {
                 .uri(uri)
                 .header(ACCEPT, if self.plain { PLAIN_ACCEPT } else { accept })
                 .body(Full::default())
-                .map_err(|error| Stop::Ended(Ended::Malformed(error.to_string())))?;
+                .map_err(|error| Stop::Ended(RequestEnd::Malformed(error.to_string())))?;
             let response = self.context.client.open(request).await?;
             if response.status() == StatusCode::NOT_ACCEPTABLE && !self.plain {
                 self.plain = true;
@@ -220,7 +220,7 @@ impl Watcher {
         let list = decode_list(encoding(&answer.head.headers), &answer.body, &self.route.info)?;
         self.protocol.page_came(answer.body.len());
         if !list.continue_token.is_empty() && list.continue_token == continue_token {
-            return Err(Stop::Ended(Ended::Malformed(SAME_PAGE.to_owned())));
+            return Err(Stop::Ended(RequestEnd::Malformed(SAME_PAGE.to_owned())));
         }
         for items in list.items.chunks(BATCH_EVENTS) {
             let mut batch = Batch::with_capacity(items.len());
@@ -263,8 +263,8 @@ impl Watcher {
         loop {
             let wait = self.protocol.patience();
             let ended = match tokio::time::timeout(wait, body.frame()).await {
-                Err(_) => Ended::Silent(wait),
-                Ok(None) => Ended::Finished,
+                Err(_) => RequestEnd::Silent(wait),
+                Ok(None) => RequestEnd::Finished,
                 Ok(Some(Err(error))) => return Err(RequestError::Body(error).into()),
                 Ok(Some(Ok(frame))) => {
                     let Ok(chunk) = frame.into_data() else { continue };
@@ -357,9 +357,9 @@ async fn refusal_of(response: Response<Body>) -> Result<Stop, RequestError> {
     Ok(Stop::Ended(refusal(answer.head.status.as_u16(), status, retry_after)))
 }
 
-fn refusal(code: u16, status: Status, retry_after: Option<Duration>) -> Ended {
+fn refusal(code: u16, status: Status, retry_after: Option<Duration>) -> RequestEnd {
     let retry_after = retry_after.or(wait_of(&status));
-    Ended::Refused { code, message: status.message, retry_after }
+    RequestEnd::Refused { code, message: status.message, retry_after }
 }
 
 /// How long a server without the header asks its clients to wait.

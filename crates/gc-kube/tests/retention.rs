@@ -159,7 +159,7 @@ struct World {
 }
 
 /// A collector at work.
-struct Running {
+struct RunningCollector {
     controller: Controller,
     asked: Arc<Mutex<BTreeSet<String>>>,
     forbidden: Arc<Mutex<Vec<String>>>,
@@ -330,7 +330,7 @@ impl World {
         controller: Controller,
         rules: C,
         outside: impl Outside,
-    ) -> Running {
+    ) -> RunningCollector {
         let Account { client, asked, forbidden } =
             self.account(controller.account(), controller.rules()).await;
         let collector =
@@ -344,7 +344,7 @@ impl World {
         let work = tokio::spawn(async move {
             collector.run(observer, async { drop(stopped.await) }).await;
         });
-        Running { controller, asked, forbidden, recorder, stop, work }
+        RunningCollector { controller, asked, forbidden, recorder, stop, work }
     }
 }
 
@@ -355,7 +355,7 @@ struct Account {
     forbidden: Arc<Mutex<Vec<String>>>,
 }
 
-impl Running {
+impl RunningCollector {
     /// Ends it. It was never forbidden anything, asked for nothing beyond its rules, and needed all of them but
     /// `spared`, which only what did not happen here needs.
     async fn end(self, spared: &[&str], measured: &[&str]) {

@@ -31,12 +31,12 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Metric, Registry};
 
 /// A metric whose type determines the names of its labels.
-pub trait Labelled: Metric + TypedMetric {
+pub trait LabelledMetric: Metric + TypedMetric {
     /// Names of its labels, in the order of output.
     fn labels() -> Vec<String>;
 }
 
-impl<N, A> Labelled for Counter<N, A>
+impl<N, A> LabelledMetric for Counter<N, A>
 where
     Self: Metric,
 {
@@ -45,7 +45,7 @@ where
     }
 }
 
-impl<N, A> Labelled for Gauge<N, A>
+impl<N, A> LabelledMetric for Gauge<N, A>
 where
     Self: Metric,
 {
@@ -54,13 +54,13 @@ where
     }
 }
 
-impl Labelled for Histogram {
+impl LabelledMetric for Histogram {
     fn labels() -> Vec<String> {
         Vec::new()
     }
 }
 
-impl<L, M, C> Labelled for Family<L, M, C>
+impl<L, M, C> LabelledMetric for Family<L, M, C>
 where
     Self: Metric,
     M: TypedMetric,
@@ -130,7 +130,12 @@ pub struct Catalogue {
 
 impl Catalogue {
     /// Registers a metric, or a family of them. The name of a counter lacks `_total`.
-    pub fn register<M: Labelled>(&mut self, name: impl Into<String>, help: impl Into<String>, metric: M) {
+    pub fn register<M: LabelledMetric>(
+        &mut self,
+        name: impl Into<String>,
+        help: impl Into<String>,
+        metric: M,
+    ) {
         self.add(name.into(), help.into(), Labels::OfType(M::labels), metric);
     }
 

@@ -14,7 +14,7 @@ use gc_collectors::images::ImageId;
 use gc_collectors::images::plan::{ImagePlan, KeepReason};
 use gc_collectors::images::space::{BinaryBytes, Filesystem, Goal, shortage_message};
 use gc_collectors::node_report::{DueImage, Tally};
-use gc_collectors::pressure::{self, Measured, Pressure, PressureMemory, Reclaim, Topology};
+use gc_collectors::pressure::{self, MeasuredFilesystems, Pressure, PressureMemory, Reclaim, Topology};
 use gc_cri::CriClient;
 use gc_kube::ApiClient;
 use gc_types::Timestamp;
@@ -470,7 +470,7 @@ impl Agent {
         self.conclude(&before, report, met, &kept, stop).await.and(saved)
     }
 
-    async fn measure(&self) -> Result<Measured> {
+    async fn measure(&self) -> Result<MeasuredFilesystems> {
         let (image_paths, container_paths) = self.client.filesystem_paths().await?;
         let node = filesystem::measure(&self.config.pod_logs_dir.to_string_lossy())?;
         let first = image_paths.first().context("the runtime names no image filesystem")?;
@@ -481,7 +481,7 @@ impl Agent {
             None => of(&images),
         };
         let topology = Topology::of(of(&node), of(&images), writable);
-        Ok(Measured { topology, node: node.filesystem, images: images.filesystem })
+        Ok(MeasuredFilesystems { topology, node: node.filesystem, images: images.filesystem })
     }
 }
 

@@ -12,7 +12,7 @@ use gc_collectors::containers::logs::{
     removes_dead_link,
 };
 use gc_collectors::containers::plan::{ContainerPlan, ContainerRemoval, ContainerRemovalReason};
-use gc_collectors::containers::pods::{PodView, Running};
+use gc_collectors::containers::pods::{PodView, RunningContainers};
 use gc_collectors::containers::sandboxes::SandboxRemoval;
 use gc_collectors::containers::{Container, ContainerId, ContainerState, PodUid, Sandbox, plan, sandboxes};
 use gc_cri::{CriClient, ListedContainer, Names};
@@ -299,7 +299,7 @@ impl Collector<'_> {
         let mut entries: Vec<LogEntry> =
             listed.filter_map(|entry| log_entry(&entry.ok()?, &observation.dates)).collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
-        let running = Running::of(&observation.plain(), &observation.sandboxes);
+        let running = RunningContainers::of(&observation.plain(), &observation.sandboxes);
         let (listed, age) = (observation.pods(), MINIMUM_LEFTOVER_AGE);
         let going = plan_directories(&entries, self.pods, &running, &listed, age, observation.at());
         Ok(going.into_iter().map(|name| root.join(name)).collect())

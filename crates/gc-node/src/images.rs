@@ -16,7 +16,9 @@ use gc_collectors::images::plan::{
     AgePolicy, ImagePlan, KeepReason, Removal, RemovalReason, Snapshot, keep_reason, plan,
 };
 use gc_collectors::images::protection::ProtectionList;
-use gc_collectors::images::space::{Assessment, Batches, Filesystem, Goal, Removed, SpaceRun, Step, assess};
+use gc_collectors::images::space::{
+    Assessment, Batches, Filesystem, Goal, RemovalOutcome, SpaceRun, Step, assess,
+};
 use gc_collectors::images::usage::{ContainerImages, ImageIndex, Usage, usage};
 use gc_collectors::images::{Image, ImageId, LayerId};
 use gc_cri::{CriClient, CriError};
@@ -304,7 +306,7 @@ impl Remover<'_> {
                     let mut expected = 0_u64;
                     for (removal, outcome) in &done {
                         run.report(removal, *outcome);
-                        if *outcome == Removed::Yes {
+                        if *outcome == RemovalOutcome::Yes {
                             expected = expected.saturating_add(removal.expected_freed_bytes);
                         }
                     }
@@ -346,7 +348,7 @@ impl Remover<'_> {
         batch: Vec<Removal>,
         observation: &Observation,
         report: &mut ImageReport,
-    ) -> Result<Vec<(Removal, Removed)>> {
+    ) -> Result<Vec<(Removal, RemovalOutcome)>> {
         let mut waiting = VecDeque::from(batch);
         let mut done = Vec::new();
         while !waiting.is_empty() && !self.stop.is_requested() {
@@ -459,7 +461,7 @@ impl Remover<'_> {
     }
 
     /// An image is skipped for a while if its removal failed, but not if the whole runtime did.
-    fn record_outcome(&mut self, removal: &Removal, outcome: &Outcome, outage: bool) -> Removed {
+    fn record_outcome(&mut self, removal: &Removal, outcome: &Outcome, outage: bool) -> RemovalOutcome {
         match outcome {
             Outcome::Removed => {
                 self.memory.history.forget(&removal.id);
@@ -469,10 +471,10 @@ impl Remover<'_> {
                     RemovalReason::Space => ImageReason::space,
                 };
                 self.metrics.images_collected.get_or_create(&ImageLabel { reason }).inc();
-                Removed::Yes
+                RemovalOutcome::Yes
             }
-            Outcome::Kept(_) => Removed::KeptAfterAll,
-            Outcome::Failed(_) if outage => Removed::Failed,
+            Outcome::Kept(_) => RemovalOutcome::KeptAfterAll,
+            Outcome::Failed(_) if outage => RemovalOutcome::Failed,
             Outcome::Failed(_) => {
                 let wait =
                     self.memory.backoff.get(&removal.id).map_or(FIRST_BACKOFF, |(_, wait)| {
@@ -480,7 +482,7 @@ impl Remover<'_> {
                     });
                 let until = UnixNanoseconds(self.memory.ages.now().0.saturating_add(wait.0));
                 self.memory.backoff.insert(removal.id.clone(), (until, wait));
-                Removed::Failed
+                RemovalOutcome::Failed
             }
         }
     }

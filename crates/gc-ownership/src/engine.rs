@@ -32,7 +32,7 @@ use verifications::Verifications;
 
 pub use config::{Config, Stats};
 pub use verdict::ReferenceState;
-pub(crate) use waiting::Waiting;
+pub(crate) use waiting::WaitingOwner;
 
 #[derive(Clone, Debug, Default)]
 struct Counters {
@@ -57,7 +57,7 @@ pub struct Engine {
     rotation: u8,
     effects: Effects,
     verifications: Verifications,
-    pub(crate) waiting: BTreeMap<NodeId, Waiting>,
+    pub(crate) waiting: BTreeMap<NodeId, WaitingOwner>,
     /// Owners whose `foregroundDeletion` is being removed: whether they still wait is unknown.
     finishing: BTreeSet<NodeId>,
     barriers: Barriers,

@@ -127,7 +127,7 @@ pub(crate) enum Target {
 
 /// An owner that lost a reference, for the engine to check.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Unlinked {
+pub(crate) struct UnlinkedOwner {
     pub(crate) owner: NodeId,
     pub(crate) counted: bool,
 }
@@ -459,7 +459,7 @@ impl Graph {
 
     /// Replaces a node's references. Returns the owners that lost one; those without dependents that were never
     /// observed are kept until [`Graph::prune`].
-    pub(crate) fn set_owners(&mut self, id: NodeId, owners: &[OwnerReference]) -> Vec<Unlinked> {
+    pub(crate) fn set_owners(&mut self, id: NodeId, owners: &[OwnerReference]) -> Vec<UnlinkedOwner> {
         let noted: Vec<OwnerReference> = self
             .edges_of(id)
             .filter(|&edge| self.edge_has(edge, EdgeFlag::NOTED))
@@ -515,7 +515,7 @@ impl Graph {
         edge
     }
 
-    fn unlink_all(&mut self, id: NodeId) -> Vec<Unlinked> {
+    fn unlink_all(&mut self, id: NodeId) -> Vec<UnlinkedOwner> {
         let mut unlinked = Vec::new();
         let mut cursor = self.nodes.get(id).first_edge;
         self.nodes.get_mut(id).first_edge = NONE;
@@ -534,7 +534,8 @@ impl Graph {
             }
             self.kinds.release(edge.kind);
             self.edges.remove(cursor);
-            unlinked.push(Unlinked { owner: edge.owner, counted: edge.flags & EdgeFlag::COUNTED.0 != 0 });
+            unlinked
+                .push(UnlinkedOwner { owner: edge.owner, counted: edge.flags & EdgeFlag::COUNTED.0 != 0 });
             cursor = edge.next_of_dependent;
         }
         unlinked
@@ -542,7 +543,7 @@ impl Graph {
 
     /// Removes an object: its references are removed; its node is kept, as gone or as never observed, if others refer
     /// to it.
-    pub(crate) fn depart(&mut self, id: NodeId, how: Departure) -> Vec<Unlinked> {
+    pub(crate) fn depart(&mut self, id: NodeId, how: Departure) -> Vec<UnlinkedOwner> {
         let unlinked = self.unlink_all(id);
         self.set_recreator(id, None);
         if self.has(id, Flag::OBSERVED) {

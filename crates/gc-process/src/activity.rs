@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use gc_collectors::engine::{Collecting, Counts, Observation, Standing};
+use gc_collectors::engine::{AnyCollector, CollectorState, Counts, Observation};
 use gc_collectors::measures::Measurement;
 use gc_collectors::objects::Kind;
 use gc_collectors::permissions::Controller;
@@ -27,8 +27,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-pub use delivery::Delivered;
 use delivery::Delivery;
+pub use delivery::TrackedAnswer;
 
 /// How often is looked whether everything rests.
 const LOOK_PERIOD: Duration = Duration::from_millis(1);
@@ -39,10 +39,10 @@ const TURNS: usize = 4;
 
 /// The activity of all collectors of a server. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Activity(Arc<Shared>);
+pub struct Activity(Arc<ActivityState>);
 
 #[derive(Default)]
-struct Shared {
+struct ActivityState {
     movements: Mutex<BTreeMap<&'static str, Arc<ActivityTracker>>>,
     /// The boards of the collectors that watch every resource.
     boards: Mutex<Vec<StatusBoard>>,
@@ -59,14 +59,14 @@ pub struct ActivityTracker {
     watches: Mutex<Vec<Weak<Delivery>>>,
     engines: Mutex<BTreeMap<u8, EngineState>>,
     /// What it reconciles, where it has no engine.
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingWork>,
     /// Rises whenever everything that waits for others is to be checked again.
     nudges: watch::Sender<u64>,
 }
 
 /// What a controller without an engine has to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
+pub struct PendingWork {
     /// Number of objects that it has something to do for.
     pub moving: usize,
     /// Number of objects that wait for others, such as those who remove a finalizer. It does not learn when they have done so.
@@ -223,12 +223,12 @@ impl ActivityTracker {
     }
 
     /// A watch begins; it moves whenever it has something that was not read.
-    pub fn watch(&self, body: UnsyncBoxBody<Bytes, Infallible>) -> Delivered {
+    pub fn watch(&self, body: UnsyncBoxBody<Bytes, Infallible>) -> TrackedAnswer {
         let delivery = Arc::new(Delivery::new(self.activity.clone()));
         let mut watches = lock(&self.watches);
         watches.retain(|watch| watch.strong_count() > 0);
         watches.push(Arc::downgrade(&delivery));
-        Delivered::watch(body, delivery)
+        TrackedAnswer::watch(body, delivery)
     }
 
     fn has_undelivered(&self) -> bool {
@@ -241,7 +241,7 @@ impl ActivityTracker {
     }
 
     /// What it has to do.
-    pub fn set_waiting(&self, waiting: Waiting) {
+    pub fn set_waiting(&self, waiting: PendingWork) {
         if std::mem::replace(&mut *lock(&self.waiting), waiting) != waiting {
             self.activity.happened();
         }
@@ -303,7 +303,7 @@ impl Progress for ActivityTracker {
     }
 
     fn waiting(&self, moving: usize, held: usize, nudge: u64) {
-        self.set_waiting(Waiting { moving, held, nudge, ..Waiting::default() });
+        self.set_waiting(PendingWork { moving, held, nudge, ..PendingWork::default() });
     }
 }
 
@@ -340,7 +340,7 @@ pub struct Instrumented<E> {
     flying: usize,
 }
 
-impl<C: Collecting> Instrumented<C> {
+impl<C: AnyCollector> Instrumented<C> {
     /// The first (0) or a further engine of a retention collector.
     pub fn collecting(inner: C, movement: Arc<ActivityTracker>, number: u8) -> Self {
         let unsynced = inner.kinds().to_vec();
@@ -398,7 +398,7 @@ impl<E: EventEngine + Settled> EventEngine for Instrumented<E> {
     }
 }
 
-impl<C: Collecting> Collecting for Instrumented<C> {
+impl<C: AnyCollector> AnyCollector for Instrumented<C> {
     fn kinds(&self) -> &'static [Kind] {
         self.inner.kinds()
     }
@@ -465,7 +465,7 @@ impl<C: Collecting> Collecting for Instrumented<C> {
         self.inner.take_measurement()
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> CollectorState {
         self.inner.standing()
     }
 }
@@ -518,7 +518,7 @@ mod tests {
         let registry = Registry::open(Arc::new(MemoryStorage::default()), Config::default()).unwrap();
         pump(&registry);
         let activity = Activity::default();
-        let busy = Waiting { moving: 1, ..Waiting::default() };
+        let busy = PendingWork { moving: 1, ..PendingWork::default() };
         activity.named("namespace-controller").set_waiting(busy);
         let other = activity.named("garbage-collector-controller");
         tokio::spawn(async move { other.set_waiting(busy) });
@@ -528,9 +528,9 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Clocked(Vec<Timestamp>);
+    struct ClockedEngine(Vec<Timestamp>);
 
-    impl EventEngine for Clocked {
+    impl EventEngine for ClockedEngine {
         fn handle(&mut self, _event: Event) {}
 
         fn poll_effect(&mut self) -> Option<Effect> {
@@ -550,7 +550,7 @@ mod tests {
         }
     }
 
-    impl Settled for Clocked {
+    impl Settled for ClockedEngine {
         fn rests(&self) -> bool {
             true
         }
@@ -563,7 +563,7 @@ mod tests {
     /// The expiry of annotated objects did not learn that its clock had been set back, and deleted what was not due.
     #[test]
     fn a_watched_engine_learns_that_its_clock_was_set() {
-        let mut watched = Instrumented::new(Clocked::default(), Activity::default().named("expiry"), 0);
+        let mut watched = Instrumented::new(ClockedEngine::default(), Activity::default().named("expiry"), 0);
         watched.set_clock(Timestamp(5));
         assert_eq!(watched.inner.0, [Timestamp(5)]);
         assert_eq!(watched.objects_of(ResourceId(1)), Some(7));

@@ -25,14 +25,14 @@ const POLICIES: [(Controller, &str, &str); 2] = [
 /// A controller whose policy is not installed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{controller} runs without the ValidatingAdmissionPolicyBinding {policy}: {danger}")]
-pub struct Unguarded {
+pub struct UnguardedController {
     /// The name of the controller.
     pub controller: &'static str,
     policy: &'static str,
     danger: &'static str,
 }
 
-impl Unguarded {
+impl UnguardedController {
     /// The remedy.
     pub const ADVICE: &str = "kubectl apply -k deploy/admission";
 
@@ -45,7 +45,7 @@ impl Unguarded {
 }
 
 /// Returns those of the enabled controllers whose policy is certainly not bound on the server.
-pub async fn unguarded(client: &ApiClient, enabled: &[Controller]) -> Vec<Unguarded> {
+pub async fn unguarded(client: &ApiClient, enabled: &[Controller]) -> Vec<UnguardedController> {
     let mut found = Vec::new();
     for (controller, policy, danger) in POLICIES.into_iter().filter(|row| enabled.contains(&row.0)) {
         // The controllers may list everything; none of them needs to get.
@@ -56,7 +56,7 @@ pub async fn unguarded(client: &ApiClient, enabled: &[Controller]) -> Vec<Unguar
         let is_absent = list["items"].as_array().is_some_and(Vec::is_empty);
         // A server before Kubernetes 1.30 has no such policies.
         if is_absent || answer.head.status == StatusCode::NOT_FOUND {
-            found.push(Unguarded { controller: controller.name(), policy, danger });
+            found.push(UnguardedController { controller: controller.name(), policy, danger });
         }
     }
     found
@@ -66,7 +66,7 @@ pub async fn unguarded(client: &ApiClient, enabled: &[Controller]) -> Vec<Unguar
 /// finding out needs a right that the controllers do not have.
 pub async fn warn_of_unguarded(client: &ApiClient, enabled: &[Controller]) {
     for one in unguarded(client, enabled).await {
-        tracing::warn!(controller = one.controller, advice = Unguarded::ADVICE, "{one}");
+        tracing::warn!(controller = one.controller, advice = UnguardedController::ADVICE, "{one}");
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
         let way = server.in_process("tester");
         let client = ApiClient::in_process(move |request| way.call(request));
         let enabled = [Controller::GarbageCollector, Controller::Expiry];
-        assert_eq!(unguarded(&client, &enabled).await, [Unguarded::example()]);
+        assert_eq!(unguarded(&client, &enabled).await, [UnguardedController::example()]);
         assert_eq!(unguarded(&client, &enabled[..1]).await, []);
         let text = include_str!("../../../deploy/admission/expiry.yaml");
         for (object, resource) in serde_saphyr::from_multiple::<Value>(text)

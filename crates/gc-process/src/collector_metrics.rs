@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gc_collectors::engine::Standing;
+use gc_collectors::engine::CollectorState;
 use gc_collectors::measures::{self, Measurement, Metric, MetricKind};
 use gc_collectors::permissions::Controller;
 use gc_kube::Observer;
@@ -35,7 +35,7 @@ impl MetricConstructor<Histogram> for Buckets {
 }
 
 #[derive(Debug)]
-enum Declared {
+enum DeclaredMetric {
     Counter(Family<Labels, Counter>),
     Gauge(Family<Labels, Gauge>),
     Histogram(Family<Labels, Histogram, Buckets>),
@@ -70,7 +70,7 @@ struct EventLabels {
 /// All of them. Clones share them.
 #[derive(Clone, Debug)]
 pub struct CollectorMetrics {
-    declared: Arc<BTreeMap<&'static str, Declared>>,
+    declared: Arc<BTreeMap<&'static str, DeclaredMetric>>,
     running: Family<ManagedLabels, Gauge>,
     effects: Family<EffectLabels, Counter>,
     events: Family<EventLabels, Counter>,
@@ -106,11 +106,11 @@ impl CollectorMetrics {
         let mut declared = BTreeMap::new();
         for metric in measures::ALL {
             let declared_metric = match metric.kind {
-                MetricKind::Counter => Declared::Counter(declare(catalogue, metric, Family::default())),
-                MetricKind::Gauge => Declared::Gauge(declare(catalogue, metric, Family::default())),
+                MetricKind::Counter => DeclaredMetric::Counter(declare(catalogue, metric, Family::default())),
+                MetricKind::Gauge => DeclaredMetric::Gauge(declare(catalogue, metric, Family::default())),
                 MetricKind::Histogram(buckets) => {
                     let family = Family::new_with_constructor(Buckets(buckets));
-                    Declared::Histogram(declare(catalogue, metric, family))
+                    DeclaredMetric::Histogram(declare(catalogue, metric, family))
                 }
             };
             declared.insert(metric.name, declared_metric);
@@ -171,7 +171,7 @@ impl CollectorMetrics {
 
 /// What was reported last.
 #[derive(Default)]
-struct Reported {
+struct ReportedValues {
     decisions: u64,
     gauges: BTreeSet<(&'static str, Labels)>,
 }
@@ -179,7 +179,7 @@ struct Reported {
 struct ControllerObserver {
     metrics: CollectorMetrics,
     name: &'static str,
-    reported: Mutex<Reported>,
+    reported: Mutex<ReportedValues>,
 }
 
 fn labels_of(measurement: &Measurement) -> Labels {
@@ -212,15 +212,17 @@ impl Observer for ControllerObserver {
     fn measured(&self, measurement: &Measurement) {
         let labels = labels_of(measurement);
         match self.metrics.declared.get(measurement.metric.name) {
-            Some(Declared::Counter(family)) => {
+            Some(DeclaredMetric::Counter(family)) => {
                 family.get_or_create(&labels).inc_by(whole(measurement.value).unsigned_abs());
             }
-            Some(Declared::Histogram(family)) => family.get_or_create(&labels).observe(measurement.value),
-            Some(Declared::Gauge(_)) | None => {}
+            Some(DeclaredMetric::Histogram(family)) => {
+                family.get_or_create(&labels).observe(measurement.value)
+            }
+            Some(DeclaredMetric::Gauge(_)) | None => {}
         }
     }
 
-    fn standing(&self, standing: &Standing) {
+    fn standing(&self, standing: &CollectorState) {
         let label = ControllerLabel { controller: self.name };
         self.metrics.waiting.get_or_create(&label).set(count(standing.waiting));
         let overdue = u64::try_from(standing.overdue_milliseconds).unwrap_or_default();
@@ -233,14 +235,14 @@ impl Observer for ControllerObserver {
         let mut gauges = BTreeSet::new();
         for reading in &standing.gauges {
             let labels = labels_of(reading);
-            if let Some(Declared::Gauge(family)) = self.metrics.declared.get(reading.metric.name) {
+            if let Some(DeclaredMetric::Gauge(family)) = self.metrics.declared.get(reading.metric.name) {
                 family.get_or_create(&labels).set(whole(reading.value));
                 gauges.insert((reading.metric.name, labels));
             }
         }
         // What is no longer read is no longer there.
         for (name, labels) in reported.gauges.difference(&gauges) {
-            if let Some(Declared::Gauge(family)) = self.metrics.declared.get(name) {
+            if let Some(DeclaredMetric::Gauge(family)) = self.metrics.declared.get(name) {
                 family.remove(labels);
             }
         }
@@ -263,7 +265,8 @@ mod tests {
         observer.measured(&measurement(&measures::POD_DELETIONS, labels(), 1.0));
         observer.measured(&measurement(&measures::POD_DELETIONS, labels(), 1.0));
         observer.measured(&measurement(&measures::JOB_DELETION_LATENESS, Vec::new(), 0.3));
-        let standing = |gauges| Standing { waiting: 3, synced: true, gauges, ..Standing::default() };
+        let standing =
+            |gauges| CollectorState { waiting: 3, synced: true, gauges, ..CollectorState::default() };
         let bound = |class: &str| measurement(&measures::VOLUMES_BOUND, vec![class.into()], 2.0);
         observer.standing(&standing(vec![bound("fast"), bound("slow")]));
         observer.standing(&standing(vec![bound("slow")]));

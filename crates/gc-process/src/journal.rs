@@ -25,7 +25,7 @@ pub use file::JournalOptions;
 use file::RotatedFile;
 pub use query::{Found, LONGEST_LINE_BYTES, Object, Query, Selection, long_name, scan, search, text};
 use recent::Recent;
-pub use serve::{Answered, PATH, answer};
+pub use serve::{FoundEntries, PATH, answer};
 
 /// Name of the journal in the data directory of a server.
 pub const SERVER_JOURNAL: &str = "journal.jsonl";

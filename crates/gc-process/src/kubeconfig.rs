@@ -56,7 +56,7 @@ pub enum Found {
 
 /// What there is to be found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Places {
+struct KubeconfigLocations {
     environment: bool,
     account: bool,
     home: bool,
@@ -66,7 +66,7 @@ impl Caller {
     /// Where it finds its cluster.
     pub fn find(self) -> Found {
         let home = std::env::var_os("HOME");
-        let places = Places {
+        let places = KubeconfigLocations {
             environment: is_set("KUBECONFIG"),
             account: is_in_pod(),
             home: home.is_some_and(|home| Path::new(&home).join(".kube/config").exists()),
@@ -74,12 +74,12 @@ impl Caller {
         self.found(places, of_local_server)
     }
 
-    fn found(self, places: Places, local: impl FnOnce() -> Option<PathBuf>) -> Found {
+    fn found(self, places: KubeconfigLocations, local: impl FnOnce() -> Option<PathBuf>) -> Found {
         match (places, self) {
-            (Places { environment: true, .. }, _) => Found::Environment,
-            (Places { account: true, .. }, Self::Controller) => Found::Account,
-            (Places { home: true, .. }, _) => Found::Home,
-            (Places { account: true, .. }, Self::Person) => Found::Account,
+            (KubeconfigLocations { environment: true, .. }, _) => Found::Environment,
+            (KubeconfigLocations { account: true, .. }, Self::Controller) => Found::Account,
+            (KubeconfigLocations { home: true, .. }, _) => Found::Home,
+            (KubeconfigLocations { account: true, .. }, Self::Person) => Found::Account,
             _ => local().map_or(Found::Nowhere, Found::Local),
         }
     }
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn clusters_are_found_as_by_client_go() {
         use Caller::{Controller, Person};
-        let of = |present: &str| Places {
+        let of = |present: &str| KubeconfigLocations {
             environment: present.contains("environment"),
             account: present.contains("account"),
             home: present.contains("home"),
@@ -237,7 +237,7 @@ mod tests {
         ] {
             assert_eq!(caller.found(of(present), local), expected, "{present} {caller:?}");
         }
-        assert_eq!(Person.found(Places::default(), || None), Found::Nowhere);
+        assert_eq!(Person.found(KubeconfigLocations::default(), || None), Found::Nowhere);
     }
 
     #[test]

@@ -40,7 +40,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the server shows.
 #[derive(Clone)]
-pub struct Shown {
+pub struct OperationsPages {
     /// The metrics.
     pub metrics: Arc<Registry>,
     /// Whether the first passes are done.
@@ -187,7 +187,11 @@ impl Protection {
 }
 
 /// Listens until the process ends. Returns the address (the port may have been 0).
-pub async fn serve(address: SocketAddr, shown: Shown, protection: Arc<Protection>) -> Result<SocketAddr> {
+pub async fn serve(
+    address: SocketAddr,
+    shown: OperationsPages,
+    protection: Arc<Protection>,
+) -> Result<SocketAddr> {
     let tls = protection.tls();
     listen(address, tls, MAX_CONNECTIONS, move |request| {
         let (shown, protection) = (shown.clone(), Arc::clone(&protection));
@@ -267,7 +271,7 @@ fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     response
 }
 
-async fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Body> {
+async fn answer(request: &Request<Incoming>, shown: &OperationsPages) -> Response<Body> {
     match request.uri().path() {
         "/healthz" | "/livez" => match shown.pages.as_ref().and_then(|pages| pages.unhealthy()) {
             None => text(StatusCode::OK, "ok"),
@@ -295,7 +299,7 @@ async fn answer(request: &Request<Incoming>, shown: &Shown) -> Response<Body> {
 }
 
 /// Writing out a large graph takes a while: not on a thread that others need.
-async fn further(shown: &Shown, method: &Method, uri: &Uri) -> Option<ExtensionAnswer> {
+async fn further(shown: &OperationsPages, method: &Method, uri: &Uri) -> Option<ExtensionAnswer> {
     let (pages, is_order) = (shown.pages.clone()?, method == Method::POST);
     let (path, query) = (uri.path().to_owned(), gc_apiserver::query_pairs(uri.query().unwrap_or_default()));
     let find = move || if is_order { pages.order(&path, &query) } else { pages.page(&path, &query) };
@@ -327,7 +331,7 @@ pub fn page(answer: ExtensionAnswer) -> Response<Body> {
     response
 }
 
-fn metrics(request: &Request<Incoming>, shown: &Shown) -> Response<Body> {
+fn metrics(request: &Request<Incoming>, shown: &OperationsPages) -> Response<Body> {
     let accept = request.headers().get(http::header::ACCEPT).and_then(|value| value.to_str().ok());
     let (content_type, body) = exposition(&shown.metrics, accept);
     let mut response = text(StatusCode::OK, body);

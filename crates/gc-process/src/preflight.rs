@@ -23,7 +23,7 @@ const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
     .verbs.join(", "), full_name(.group, .resource), if .namespace.is_empty() { "" } else { " in namespace " },
     .namespace, self.role(), self.rule()
 )]
-pub struct Forbidden {
+pub struct ForbiddenRequest {
     /// The forbidden verbs.
     pub verbs: Vec<String>,
     /// API group; empty for the core group.
@@ -37,9 +37,9 @@ pub struct Forbidden {
 /// Several things are forbidden, each with what to add.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-pub struct MissingRules(Vec<Forbidden>);
+pub struct MissingRules(Vec<ForbiddenRequest>);
 
-impl Forbidden {
+impl ForbiddenRequest {
     /// The rule to add.
     #[must_use]
     pub fn rule(&self) -> String {
@@ -210,7 +210,7 @@ pub async fn check_permissions(
         }
         let is_events = (group, resource) == ("", "events");
         let (group, resource) = (group.to_owned(), resource.to_owned());
-        let why = Forbidden { verbs, group, resource, namespace: String::new() };
+        let why = ForbiddenRequest { verbs, group, resource, namespace: String::new() };
         if is_events {
             events = Some(why);
         } else {
@@ -282,7 +282,7 @@ mod tests {
         let of = |verbs: &[&str], group: &str, resource: &str, namespace: &str| {
             let verbs = verbs.iter().map(ToString::to_string).collect();
             let (group, resource, namespace) = (group.into(), resource.into(), namespace.into());
-            Forbidden { verbs, group, resource, namespace }.to_string()
+            ForbiddenRequest { verbs, group, resource, namespace }.to_string()
         };
         assert_eq!(
             of(&["delete", "patch"], "*", "*", ""),

@@ -40,9 +40,9 @@ pub enum ReviewError {
 }
 
 /// Remembered answers, by a hash of the question.
-struct Remembered<T>(Mutex<BTreeMap<[u8; 32], (Instant, T)>>);
+struct CachedReviews<T>(Mutex<BTreeMap<[u8; 32], (Instant, T)>>);
 
-impl<T: Clone> Remembered<T> {
+impl<T: Clone> CachedReviews<T> {
     fn get(&self, question: &[u8; 32]) -> Option<T> {
         let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, answer) = answers.get(question)?;
@@ -61,8 +61,8 @@ impl<T: Clone> Remembered<T> {
 /// Asks one API server.
 pub struct Reviews {
     client: ApiClient,
-    users: Remembered<Option<UserInfo>>,
-    permissions: Remembered<bool>,
+    users: CachedReviews<Option<UserInfo>>,
+    permissions: CachedReviews<bool>,
     turns: Semaphore,
 }
 
@@ -71,8 +71,8 @@ impl Reviews {
     pub fn new(client: ApiClient) -> Self {
         Self {
             client,
-            users: Remembered(Mutex::default()),
-            permissions: Remembered(Mutex::default()),
+            users: CachedReviews(Mutex::default()),
+            permissions: CachedReviews(Mutex::default()),
             turns: Semaphore::new(REVIEWS_AT_ONCE),
         }
     }
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let remembered = Remembered(Mutex::default());
+        let remembered = CachedReviews(Mutex::default());
         for number in 0..=REMEMBERED_ANSWERS {
             remembered.put(Sha256::digest(number.to_string()).into(), number);
         }

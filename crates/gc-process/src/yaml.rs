@@ -9,9 +9,9 @@ const ADVICE: [&str; 2] = [
 /// Why a text is not the YAML that is expected.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Malformed(String);
+pub struct MalformedYaml(String);
 
-impl From<serde_saphyr::Error> for Malformed {
+impl From<serde_saphyr::Error> for MalformedYaml {
     fn from(error: serde_saphyr::Error) -> Self {
         let text = error.to_string();
         Self(ADVICE.iter().fold(text, |text, advice| text.replace(advice, "")))
@@ -19,12 +19,12 @@ impl From<serde_saphyr::Error> for Malformed {
 }
 
 /// Reads one document. Errors fit in one line: the parser's own show the text around them in several.
-pub fn from_str<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Malformed> {
+pub fn from_str<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, MalformedYaml> {
     Ok(serde_saphyr::from_str_with_options(text, serde_saphyr::options! { with_snippet: false })?)
 }
 
 /// Reads all documents of a text, likewise.
-pub fn from_multiple<T: serde::de::DeserializeOwned>(text: &str) -> Result<Vec<T>, Malformed> {
+pub fn from_multiple<T: serde::de::DeserializeOwned>(text: &str) -> Result<Vec<T>, MalformedYaml> {
     Ok(serde_saphyr::from_multiple_with_options(text, serde_saphyr::options! { with_snippet: false })?)
 }
 

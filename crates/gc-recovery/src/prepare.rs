@@ -6,7 +6,7 @@ use std::io::Write as _;
 use gc_explain::commands::kubectl;
 use gc_explain::relink::Backup;
 use gc_explain::text::some_of;
-use gc_explain::{GroupResource, Known};
+use gc_explain::{GroupResource, Knowledge};
 use gc_inspect::gather::{Gatherer, Reading};
 use gc_inspect::output::Answer;
 use gc_process::lease::{LeaseFlags, LeaseName};
@@ -134,11 +134,11 @@ pub async fn ask(gatherer: &Gatherer, backup: Option<&Backup>) -> Preparation {
 async fn holds(gatherer: &Gatherer, namespace: &str, name: &str, unseen: &mut Vec<String>) -> bool {
     let leases = GroupResource::new("coordination.k8s.io", "leases");
     match gatherer.object(&leases, namespace, name).await {
-        Known::Present(lease) => {
+        Knowledge::Present(lease) => {
             lease["spec"]["holderIdentity"].as_str().is_some_and(|held| !held.is_empty())
         }
-        Known::Absent => false,
-        Known::Unreadable(why) => {
+        Knowledge::Absent => false,
+        Knowledge::Unreadable(why) => {
             unseen.push(format!("lease {namespace}/{name} could not be read: {}", why.message));
             false
         }

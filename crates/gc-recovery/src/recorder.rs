@@ -8,7 +8,7 @@ use futures::FutureExt as _;
 use gc_explain::text::count;
 use gc_explain::undo::Record;
 use gc_inspect::gather;
-use gc_kube::discovery::{Discovered, discover};
+use gc_kube::discovery::{Discovery, discover};
 use gc_kube::{ApiClient, ObjectNews, QUEUED_BATCHES, watch_objects};
 use gc_types::ResourceId;
 use http::{Method, StatusCode};
@@ -60,7 +60,7 @@ pub async fn record(client: ApiClient, policy: RecordingPolicy, store: &mut Sink
 }
 
 /// Says at once what of the policy is not recorded, and fails if nothing is. Returns how many resources are.
-async fn check(client: &ApiClient, policy: &RecordingPolicy, served: &Discovered) -> anyhow::Result<usize> {
+async fn check(client: &ApiClient, policy: &RecordingPolicy, served: &Discovery) -> anyhow::Result<usize> {
     let all: Vec<String> = served
         .resources
         .values()
@@ -102,7 +102,7 @@ async fn check(client: &ApiClient, policy: &RecordingPolicy, served: &Discovered
 fn follow(
     client: &ApiClient,
     policy: &Arc<RecordingPolicy>,
-    served: &Discovered,
+    served: &Discovery,
     sink: &mpsc::Sender<Record>,
     watches: &mut BTreeMap<String, tokio::task::AbortHandle>,
     tasks: &mut JoinSet<()>,

@@ -22,7 +22,7 @@ const SCHEME: &str = "s3://";
 
 /// Where records are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum RecordLocation {
     /// A directory of this machine.
     Directory(PathBuf),
     /// A bucket, and what the keys of its records begin with.
@@ -34,7 +34,7 @@ pub enum Place {
     },
 }
 
-impl FromStr for Place {
+impl FromStr for RecordLocation {
     type Err = Infallible;
 
     fn from_str(text: &str) -> Result<Self, Infallible> {
@@ -46,7 +46,7 @@ impl FromStr for Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RecordLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Directory(path) => write!(f, "{}", path.display()),
@@ -62,7 +62,7 @@ pub struct RecordsFlags {
     /// Directory of the records, or s3://BUCKET/PREFIX; credentials for S3 are found as by the AWS SDKs, but for
     /// profiles
     #[arg(long, value_name = "DIR|s3://BUCKET/PREFIX")]
-    records: Place,
+    records: RecordLocation,
     /// URL of a server that speaks the protocol of S3 [default: AWS]
     #[arg(long, value_name = "URL")]
     s3_endpoint: Option<String>,
@@ -77,7 +77,7 @@ pub struct RecordsFlags {
 impl RecordsFlags {
     /// Where they are.
     #[must_use]
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &RecordLocation {
         &self.records
     }
 
@@ -98,12 +98,12 @@ impl RecordsFlags {
         mut take: impl FnMut(Record),
     ) -> anyhow::Result<()> {
         match &self.records {
-            Place::Directory(path) => store::each(path, reader, |record| {
+            RecordLocation::Directory(path) => store::each(path, reader, |record| {
                 if since.is_none_or(|since| record.at >= since) {
                     take(record);
                 }
             }),
-            Place::Bucket { bucket, prefix } => {
+            RecordLocation::Bucket { bucket, prefix } => {
                 bucket::each(&self.client(bucket)?, prefix, reader, since, take).await
             }
         }
@@ -112,8 +112,8 @@ impl RecordsFlags {
     /// Begins to write records.
     pub async fn open(&self, writer: Writer, bounds: Bounds, now: Timestamp) -> anyhow::Result<Sink> {
         let store = match &self.records {
-            Place::Directory(path) => Store::Directory(RecordStore::open(path, bounds, now)?),
-            Place::Bucket { bucket, prefix } => {
+            RecordLocation::Directory(path) => Store::Directory(RecordStore::open(path, bounds, now)?),
+            RecordLocation::Bucket { bucket, prefix } => {
                 Store::Bucket(BucketStore::open(self.client(bucket)?, prefix, bounds).await?)
             }
         };
@@ -177,16 +177,18 @@ mod tests {
 
     #[test]
     fn places_are_read_and_shown() {
-        let bucket =
-            |bucket: &str, prefix: &str| Place::Bucket { bucket: bucket.into(), prefix: prefix.into() };
+        let bucket = |bucket: &str, prefix: &str| RecordLocation::Bucket {
+            bucket: bucket.into(),
+            prefix: prefix.into(),
+        };
         for (text, expected, shown) in [
-            ("/var/records", Place::Directory("/var/records".into()), "/var/records"),
-            ("s3", Place::Directory("s3".into()), "s3"),
+            ("/var/records", RecordLocation::Directory("/var/records".into()), "/var/records"),
+            ("s3", RecordLocation::Directory("s3".into()), "s3"),
             ("s3://b", bucket("b", ""), "s3://b/"),
             ("s3://b/", bucket("b", ""), "s3://b/"),
             ("s3://b/a/c/", bucket("b", "a/c/"), "s3://b/a/c/"),
         ] {
-            let Ok(place) = text.parse::<Place>();
+            let Ok(place) = text.parse::<RecordLocation>();
             assert_eq!((&place, place.to_string().as_str()), (&expected, shown));
         }
     }

@@ -8,12 +8,12 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use gc_explain::stuck::Place;
 use gc_explain::undo::{
-    Action, Choice, Chosen, Index, Living, Presence, RESTORED_FROM, Record, Selected, Step, Undo, chosen,
-    plan, with_owners,
+    Action, Choice, ChosenRecords, CurrentObject, Index, Presence, RESTORED_FROM, Record, RecordPredicate,
+    Step, Undo, chosen, plan, with_owners,
 };
-use gc_explain::{Catalog, Known, Resource};
+use gc_explain::{Catalog, Knowledge, Resource};
 use gc_inspect::gather::{Gatherer, Reading, object_path};
-use gc_inspect::target::Wanted;
+use gc_inspect::target::WantedObjects;
 use gc_kube::ApiClient;
 use gc_registry::selector::LabelSelector;
 use gc_types::Timestamp;
@@ -41,7 +41,7 @@ pub struct Selection {
     /// Only what was deleted at or after this time.
     pub since: Option<Timestamp>,
     /// The objects; empty for all.
-    pub wanted: Vec<Wanted>,
+    pub wanted: Vec<WantedObjects>,
     /// With `since`, the only namespace; empty for all.
     pub namespace: String,
     /// Only objects with these labels.
@@ -50,7 +50,7 @@ pub struct Selection {
 
 impl Selection {
     /// Returns the choice that [`gc_explain::undo::chosen`] takes.
-    pub fn choice<'a>(&self, is_selected: Selected<'a>) -> Choice<'a> {
+    pub fn choice<'a>(&self, is_selected: RecordPredicate<'a>) -> Choice<'a> {
         match (&self.cascade, self.since) {
             (Some(uid), _) => Choice::Cascade(uid.clone()),
             (None, Some(since)) => Choice::Since(since, is_selected),
@@ -74,11 +74,11 @@ impl Selection {
 /// The records that a selection is about.
 pub struct FoundRecords {
     /// What was chosen.
-    pub chosen: Chosen,
+    pub chosen: ChosenRecords,
     /// The chosen records.
     pub records: Vec<Record>,
     /// What was asked for and has no record.
-    pub missing: Vec<Wanted>,
+    pub missing: Vec<WantedObjects>,
     /// A message about records that could not be read, or were not believed.
     pub warning: Option<String>,
 }
@@ -117,7 +117,7 @@ pub async fn read(
 }
 
 /// Reports whether a record is of an object that is asked for, whatever its labels.
-pub fn names(wanted: &Wanted, record: &Record) -> bool {
+pub fn names(wanted: &WantedObjects, record: &Record) -> bool {
     let place = record.place();
     wanted.resource.name.to_string() == record.resource
         && wanted.name.as_ref().is_none_or(|name| *name == place.name)
@@ -130,7 +130,7 @@ pub async fn ask(gatherer: &Gatherer, records: &[Record], choice: &Choice<'_>) -
 }
 
 /// The plan for those of these records that are chosen.
-pub async fn of_chosen(gatherer: &Gatherer, records: &[Record], chosen: &Chosen) -> Undo {
+pub async fn of_chosen(gatherer: &Gatherer, records: &[Record], chosen: &ChosenRecords) -> Undo {
     let taken: Vec<&Record> = records.iter().filter(|record| chosen.takes(record)).collect();
     let living = living(gatherer, &taken).await;
     let own: BTreeSet<&str> = taken.iter().map(|record| record.uid()).collect();
@@ -176,16 +176,16 @@ async fn presence(gatherer: &Gatherer, owner: &Place) -> Presence {
         return if gatherer.catalog.is_unclear(group) { Presence::Unknown } else { Presence::Absent };
     };
     match gatherer.object(&resource.name, &owner.namespace, &owner.name).await {
-        Known::Present(object) if object["metadata"]["uid"] != owner.uid => Presence::Absent,
-        Known::Present(object) if object["metadata"]["deletionTimestamp"].is_null() => Presence::Lives,
-        Known::Present(_) => Presence::Terminating,
-        Known::Absent => Presence::Absent,
-        Known::Unreadable(_) => Presence::Unknown,
+        Knowledge::Present(object) if object["metadata"]["uid"] != owner.uid => Presence::Absent,
+        Knowledge::Present(object) if object["metadata"]["deletionTimestamp"].is_null() => Presence::Lives,
+        Knowledge::Present(_) => Presence::Terminating,
+        Knowledge::Absent => Presence::Absent,
+        Knowledge::Unreadable(_) => Presence::Unknown,
     }
 }
 
 /// What is found in the place of each record, by the UID of the past.
-async fn living(gatherer: &Gatherer, records: &[&Record]) -> BTreeMap<String, Living> {
+async fn living(gatherer: &Gatherer, records: &[&Record]) -> BTreeMap<String, CurrentObject> {
     let mut groups: BTreeMap<(String, String), Vec<&Record>> = BTreeMap::new();
     for record in records {
         let place = record.place();
@@ -202,7 +202,7 @@ async fn living(gatherer: &Gatherer, records: &[&Record]) -> BTreeMap<String, Li
             let metadata = &object["metadata"];
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             if let Some(uid) = by_name.get(&text(&metadata["name"])) {
-                let living = Living {
+                let living = CurrentObject {
                     uid: text(&metadata["uid"]),
                     restored_from: text(&metadata["annotations"][RESTORED_FROM]),
                     is_terminating: !metadata["deletionTimestamp"].is_null(),
@@ -216,7 +216,7 @@ async fn living(gatherer: &Gatherer, records: &[&Record]) -> BTreeMap<String, Li
         } else {
             for record in records {
                 let object = gatherer.object(&name, &namespace, &record.place().name).await;
-                if let Known::Present(object) = object {
+                if let Knowledge::Present(object) = object {
                     take(&object);
                 }
             }

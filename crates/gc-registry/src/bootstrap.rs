@@ -61,7 +61,7 @@ pub struct FrontProxyFacts {
 
 /// One object that every cluster has.
 #[derive(Clone, Debug)]
-struct Wanted {
+struct BootstrapObject {
     group: &'static str,
     version: &'static str,
     resource: &'static str,
@@ -73,7 +73,7 @@ struct Wanted {
     reconcile: Reconcile,
 }
 
-impl Wanted {
+impl BootstrapObject {
     fn new(
         group: &'static str,
         version: &'static str,
@@ -98,13 +98,13 @@ impl Wanted {
     }
 }
 
-fn all(server: &ServerFacts, ranges: &ServiceRanges, now: jiff::Timestamp) -> Vec<Wanted> {
+fn all(server: &ServerFacts, ranges: &ServiceRanges, now: jiff::Timestamp) -> Vec<BootstrapObject> {
     let mut found = objects::objects(server, ranges, now);
     found.extend(policy::objects());
-    let flow_control = |resource: &'static str, object: Value, status: Value| Wanted {
+    let flow_control = |resource: &'static str, object: Value, status: Value| BootstrapObject {
         reconcile: Reconcile::FlowControl,
         status: Some(status),
-        ..Wanted::new(FLOW_CONTROL, "v1", resource, "", object)
+        ..BootstrapObject::new(FLOW_CONTROL, "v1", resource, "", object)
     };
     found.extend(
         flow_control::priority_levels()
@@ -132,7 +132,7 @@ impl Registry {
         self.provide(&all, context)
     }
 
-    fn provide(&self, all: &[Wanted], context: &RequestContext<'_>) -> Result<(), ApiError> {
+    fn provide(&self, all: &[BootstrapObject], context: &RequestContext<'_>) -> Result<(), ApiError> {
         for _ in 0..MAX_TURNS {
             let mut missing = Vec::new();
             for wanted in all {
@@ -156,7 +156,7 @@ impl Registry {
     /// An object that is missing, and what is written with it.
     fn created(
         &self,
-        wanted: &Wanted,
+        wanted: &BootstrapObject,
         target: &RequestTarget,
         key: Key,
         context: &RequestContext<'_>,
@@ -211,7 +211,7 @@ impl Registry {
 
     fn bring_up_to_date(
         &self,
-        wanted: &Wanted,
+        wanted: &BootstrapObject,
         target: &RequestTarget,
         live: &Value,
         context: &RequestContext<'_>,

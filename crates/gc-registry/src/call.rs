@@ -29,7 +29,7 @@ pub(crate) struct Call<'a> {
 }
 
 /// What became of a conditional write.
-pub(crate) enum Stored {
+pub(crate) enum WriteResult {
     /// It is stored, with this revision.
     Done(Revision),
     /// Another write came first.
@@ -118,7 +118,7 @@ impl<'a> Call<'a> {
         key: &Key,
         expected: Revision,
         value: Option<bytes::Bytes>,
-    ) -> Result<Stored, ApiError> {
+    ) -> Result<WriteResult, ApiError> {
         self.commit_charged(key, expected, value, &[])
     }
 
@@ -129,7 +129,7 @@ impl<'a> Call<'a> {
         expected: Revision,
         value: Option<bytes::Bytes>,
         charges: &[Charge],
-    ) -> Result<Stored, ApiError> {
+    ) -> Result<WriteResult, ApiError> {
         // Webhooks may have been asked since the last read.
         self.check_time()?;
         let write = match value {
@@ -152,9 +152,9 @@ impl<'a> Call<'a> {
         match self.registry.storage.commit(transaction).map_err(persist::storage_error)? {
             Committed::Done(revision) => {
                 self.registry.after_write(self.resource())?;
-                Ok(Stored::Done(revision))
+                Ok(WriteResult::Done(revision))
             }
-            Committed::Conflict(_) => Ok(Stored::Raced),
+            Committed::Conflict(_) => Ok(WriteResult::Raced),
         }
     }
 

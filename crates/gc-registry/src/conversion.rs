@@ -14,14 +14,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 
-pub(crate) use changes::{Changes, Waiting};
+pub(crate) use changes::{Changes, WaitingWatch};
 
 use crate::admission::configured::{Outside, WebhookCall, service};
 use crate::catalog::resource::ResourceDefinition;
 use crate::error::ApiError;
 use crate::metadata::meta;
 use crate::metadata::object::{Object, TypeMeta};
-use crate::persist::{self, Presented, Read};
+use crate::persist::{self, PresentedObject, Read};
 use crate::schema;
 use crate::storage::{KeyValue, Revision, Storage};
 
@@ -121,8 +121,8 @@ impl Converter {
         time_left: TimeLeft<'_>,
     ) -> Result<Object, ApiError> {
         match persist::present(resource, type_meta, stored, revision)? {
-            Presented::Wanted(object) => Ok(object),
-            Presented::Foreign(object) => {
+            PresentedObject::Wanted(object) => Ok(object),
+            PresentedObject::Foreign(object) => {
                 let object = self.convert_one(resource, object, &type_meta.api_version, time_left)?;
                 Ok(Object::from_value(Arc::clone(type_meta), object))
             }
@@ -141,8 +141,8 @@ impl Converter {
         for (bytes, revision) in stored {
             let size = bytes.len();
             match persist::present(resource, type_meta, bytes, revision)? {
-                Presented::Wanted(object) => objects.push(Some(object)),
-                Presented::Foreign(object) => {
+                PresentedObject::Wanted(object) => objects.push(Some(object)),
+                PresentedObject::Foreign(object) => {
                     foreign.push(object);
                     sizes.push(size);
                     objects.push(None);

@@ -17,7 +17,7 @@ use crate::conversion::Changes;
 use crate::error::ApiError;
 use crate::freshness::{Freshness, Subject};
 use crate::metadata::object::{Object, TypeMeta};
-use crate::persist::{self, Presented};
+use crate::persist::{self, PresentedObject};
 use crate::storage::{Change, Key, Revision, Storage, StorageError, WatchItem, WatchStream};
 
 /// Changes kept for each resource. A watch that falls further behind, or resumes from further back, gets 410.
@@ -108,8 +108,8 @@ impl Entry {
         for (state, bytes) in states.iter_mut().zip([&self.value, &self.previous]) {
             let Some(bytes) = bytes else { continue };
             match persist::present(resource, type_meta, bytes.clone(), self.revision)? {
-                Presented::Wanted(object) => *state = Some(Arc::new(object)),
-                Presented::Foreign(_) => return Ok(Sight::Foreign),
+                PresentedObject::Wanted(object) => *state = Some(Arc::new(object)),
+                PresentedObject::Foreign(_) => return Ok(Sight::Foreign),
             }
         }
         let [new, old] = states;
@@ -169,12 +169,12 @@ struct Watcher {
     position: u64,
     /// Set while the watch has read everything; the position is not kept up to date then.
     parked: Option<Waker>,
-    closed: Option<Closed>,
+    closed: Option<ClosedReason>,
 }
 
 /// Why the hub closed a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Closed {
+enum ClosedReason {
     /// Changes were missed.
     Expired,
     /// The resource is gone; the changes before this number are still read.
@@ -259,16 +259,16 @@ impl Window {
 
     /// The watches missed changes.
     fn expire_all(&mut self) {
-        self.close_all(Closed::Expired);
+        self.close_all(ClosedReason::Expired);
     }
 
     /// The resource is gone: its watches end when they have read all changes.
     fn end_all(&mut self) {
         self.ended = true;
-        self.close_all(Closed::Ended(self.end()));
+        self.close_all(ClosedReason::Ended(self.end()));
     }
 
-    fn close_all(&mut self, why: Closed) {
+    fn close_all(&mut self, why: ClosedReason) {
         let end = self.end();
         for watcher in self.watchers.values_mut() {
             watcher.closed.get_or_insert(why);
@@ -438,7 +438,7 @@ impl Hub {
         let Some(window) = state.windows.get_mut(prefix) else { return Read::Ended };
         let (first, end) = (window.first, window.end());
         let Some(watcher) = window.watchers.get_mut(&id) else { return Read::Ended };
-        if watcher.closed == Some(Closed::Expired) {
+        if watcher.closed == Some(ClosedReason::Expired) {
             return Read::Expired;
         }
         if watcher.parked.is_some() {
@@ -448,7 +448,7 @@ impl Hub {
         if watcher.position < first {
             return Read::Expired;
         }
-        if matches!(watcher.closed, Some(Closed::Ended(last)) if watcher.position >= last) {
+        if matches!(watcher.closed, Some(ClosedReason::Ended(last)) if watcher.position >= last) {
             return Read::Ended;
         }
         if watcher.position == end {

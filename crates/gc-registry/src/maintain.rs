@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use serde_json::Value;
 
 use crate::api::{RequestContext, RequestTarget, WriteOptions};
-use crate::call::{Call, Stored};
+use crate::call::{Call, WriteResult};
 use crate::catalog::resource::ResourceDefinition;
 use crate::crd::{self, CLEANUP_FINALIZER, Termination};
 use crate::error::ApiError;
@@ -149,8 +149,8 @@ impl Call<'_> {
         }
         let value = persist::encode(self.resource(), &new)?;
         Ok(match self.commit(&stored.key, stored.mod_revision, Some(value.clone()))? {
-            Stored::Done(revision) => Some(KeyValue { value, mod_revision: revision, ..stored }),
-            Stored::Raced => {
+            WriteResult::Done(revision) => Some(KeyValue { value, mod_revision: revision, ..stored }),
+            WriteResult::Raced => {
                 self.registry.request_maintenance();
                 None
             }
@@ -209,7 +209,7 @@ impl Call<'_> {
         };
         let call = Call::new(self.registry, &target, self.context);
         match call.delete_object(name, &item.key, deletion) {
-            Ok(crate::verbs::deletion::Deleted::Removed(_)) => Ok(false),
+            Ok(crate::verbs::deletion::DeletionResult::Removed(_)) => Ok(false),
             Ok(_) => Ok(true),
             Err(error) if error.code == 404 => Ok(false),
             Err(error) => {
@@ -234,7 +234,7 @@ impl Call<'_> {
         let gone = rest.is_empty();
         meta::set_finalizers(&mut new, rest);
         let value = if gone { None } else { Some(persist::encode(self.resource(), &new)?) };
-        if matches!(self.commit(&stored.key, stored.mod_revision, value)?, Stored::Raced) {
+        if matches!(self.commit(&stored.key, stored.mod_revision, value)?, WriteResult::Raced) {
             self.registry.request_maintenance();
         }
         Ok(())

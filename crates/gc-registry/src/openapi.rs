@@ -17,7 +17,7 @@ mod schemas;
 #[cfg(test)]
 mod tests;
 
-use schemas::{Components, Registered};
+use schemas::{Components, RegisteredKinds};
 
 /// The two forms of OpenAPI that Kubernetes serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,13 +76,13 @@ impl<'c> Third<'c> {
     }
 
     /// Where the kinds of the meta group that are part of every group are registered, as the document says.
-    fn registered(self) -> Registered {
+    fn registered(self) -> RegisteredKinds {
         match self {
             Self::Version(_, served) if served.resources.iter().any(|row| row.custom.is_some()) => {
-                Registered::InBuiltins
+                RegisteredKinds::InBuiltins
             }
-            Self::Version(group, served) => Registered::In(group.to_owned(), served.version.to_string()),
-            Self::Group(_) | Self::Document(_) => Registered::Everywhere,
+            Self::Version(group, served) => RegisteredKinds::In(group.to_owned(), served.version.to_string()),
+            Self::Group(_) | Self::Document(_) => RegisteredKinds::Everywhere,
         }
     }
 
@@ -133,7 +133,7 @@ pub fn v3_document(catalog: &Catalog, path: &str) -> Option<Value> {
         }
     };
     let schemas = components.into_schemas();
-    let is_custom = third.registered() == Registered::InBuiltins;
+    let is_custom = third.registered() == RegisteredKinds::InBuiltins;
     let mut components = if is_custom { json!({}) } else { json!({"securitySchemes": bearer_token()}) };
     if !schemas.is_empty() {
         components["schemas"] = schemas.into();
@@ -146,7 +146,7 @@ pub fn v3_document(catalog: &Catalog, path: &str) -> Option<Value> {
 /// The document of version 2: everything that is served.
 #[must_use]
 pub fn v2_document(catalog: &Catalog) -> Value {
-    let mut components = Components::new(Form::Two, Registered::Everywhere);
+    let mut components = Components::new(Form::Two, RegisteredKinds::Everywhere);
     let mut paths = Map::new();
     for row in operations::DOCUMENTS {
         paths.insert(row.0.to_owned(), operations::document(Form::Two, row, &mut components));

@@ -236,7 +236,7 @@ fn write_member(
 }
 
 /// An object on its way out.
-pub(crate) enum Presented {
+pub(crate) enum PresentedObject {
     /// In the version of the resource; still in its stored form if that allows it.
     Wanted(Object),
     /// In another one, which a webhook is to convert.
@@ -249,7 +249,7 @@ pub(crate) fn present(
     type_meta: &Arc<TypeMeta>,
     stored: Bytes,
     revision: Revision,
-) -> Result<Presented, ApiError> {
+) -> Result<PresentedObject, ApiError> {
     let is_stored_form = match &resource.custom {
         None => forms::conversion(resource) == Conversion::Same,
         Some(custom) => {
@@ -259,11 +259,11 @@ pub(crate) fn present(
     };
     if is_stored_form {
         let stored = if resource.custom.is_some() { without_mark(stored) } else { stored };
-        return Ok(Presented::Wanted(Object::from_stored(Arc::clone(type_meta), stored, revision)));
+        return Ok(PresentedObject::Wanted(Object::from_stored(Arc::clone(type_meta), stored, revision)));
     }
     Ok(match read(resource, &stored, revision)? {
-        Read::Wanted(object) => Presented::Wanted(Object::from_value(Arc::clone(type_meta), object)),
-        Read::Foreign(object) => Presented::Foreign(object),
+        Read::Wanted(object) => PresentedObject::Wanted(Object::from_value(Arc::clone(type_meta), object)),
+        Read::Foreign(object) => PresentedObject::Foreign(object),
     })
 }
 

@@ -11,7 +11,7 @@ use std::net::Ipv4Addr;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-pub(crate) use self::allocate::Place;
+pub(crate) use self::allocate::Allocation;
 use self::allocate::{Allocator, Occupancy, held};
 use crate::api::{RequestContext, RequestTarget};
 use crate::call::{Call, Charge};
@@ -27,39 +27,48 @@ const ADDRESSES: &str = "/networking.k8s.io/ipaddresses/";
 const NODE_PORTS: &str = "/ranges/nodeports/";
 
 /// The key that a place is taken by.
-fn key(place: Place) -> Key {
+fn key(place: Allocation) -> Key {
     match place {
-        Place::Address(address) => format!("{ADDRESSES}{address}").into(),
-        Place::NodePort(port) => format!("{NODE_PORTS}{port}").into(),
+        Allocation::Address(address) => format!("{ADDRESSES}{address}").into(),
+        Allocation::NodePort(port) => format!("{NODE_PORTS}{port}").into(),
     }
 }
 
 impl Occupancy for Registry {
-    fn is_taken(&self, place: Place) -> Result<bool, ApiError> {
+    fn is_taken(&self, place: Allocation) -> Result<bool, ApiError> {
         let answer = self.storage.get(&key(place), None).map_err(persist::storage_error)?;
         Ok(answer.item.is_some())
     }
 
-    fn taken_like(&self, place: Place) -> Result<BTreeSet<Place>, ApiError> {
+    fn taken_like(&self, place: Allocation) -> Result<BTreeSet<Allocation>, ApiError> {
         let prefix = match place {
-            Place::Address(_) => ADDRESSES,
-            Place::NodePort(_) => NODE_PORTS,
+            Allocation::Address(_) => ADDRESSES,
+            Allocation::NodePort(_) => NODE_PORTS,
         };
         let answer = self.storage.range(prefix, &RangeOptions::default()).map_err(persist::storage_error)?;
         let name = |key: &Key| key.strip_prefix(prefix).map(str::to_owned);
         let names = answer.items.iter().filter_map(|item| name(&item.key));
         Ok(match place {
-            Place::Address(_) => names.filter_map(|name| name.parse().ok().map(Place::Address)).collect(),
-            Place::NodePort(_) => names.filter_map(|name| name.parse().ok().map(Place::NodePort)).collect(),
+            Allocation::Address(_) => {
+                names.filter_map(|name| name.parse().ok().map(Allocation::Address)).collect()
+            }
+            Allocation::NodePort(_) => {
+                names.filter_map(|name| name.parse().ok().map(Allocation::NodePort)).collect()
+            }
         })
     }
 }
 
 impl Registry {
     /// What notes that a service has a place.
-    fn note(&self, place: Place, service: &Value, context: &RequestContext<'_>) -> Result<Bytes, ApiError> {
+    fn note(
+        &self,
+        place: Allocation,
+        service: &Value,
+        context: &RequestContext<'_>,
+    ) -> Result<Bytes, ApiError> {
         let (namespace, name) = (meta::text(service, "namespace"), meta::name(service));
-        let Place::Address(address) = place else {
+        let Allocation::Address(address) = place else {
             return Ok(json!({"service": format!("{namespace}/{name}")}).to_string().into());
         };
         let row = catalog::builtin("networking.k8s.io", "v1", "ipaddresses");
@@ -91,8 +100,8 @@ impl Registry {
         let Some(services) = catalog::builtin("", "v1", "services") else { return Ok(()) };
         let prefix = persist::resource_prefix(services);
         let stored = self.storage.range(&prefix, &RangeOptions::default()).map_err(persist::storage_error)?;
-        let mut taken = self.taken_like(Place::Address(Ipv4Addr::UNSPECIFIED))?;
-        taken.extend(self.taken_like(Place::NodePort(0))?);
+        let mut taken = self.taken_like(Allocation::Address(Ipv4Addr::UNSPECIFIED))?;
+        taken.extend(self.taken_like(Allocation::NodePort(0))?);
         let mut missing = Vec::new();
         for item in &stored.items {
             let service = persist::decode(services, item)?;
@@ -120,7 +129,7 @@ impl Call<'_> {
         service: &mut Value,
         old: Option<&Value>,
         dry_run: bool,
-    ) -> Result<BTreeSet<Place>, ApiError> {
+    ) -> Result<BTreeSet<Allocation>, ApiError> {
         if !self.is_about_services() || !matches!(self.target.subresource.as_str(), "" | "scale") {
             return Ok(BTreeSet::new());
         }
@@ -129,7 +138,7 @@ impl Call<'_> {
         if !errors.is_empty() {
             return Err(self.invalid(meta::name(service), &errors));
         }
-        let first = Place::Address(self.registry.config.service_ranges.first_address());
+        let first = Allocation::Address(self.registry.config.service_ranges.first_address());
         if dry_run && held(service).contains(&first) {
             self.check_free(first, service, dry_run)?;
         }
@@ -153,7 +162,7 @@ impl Call<'_> {
         &self,
         new: &Value,
         old: Option<&Value>,
-        chosen: &BTreeSet<Place>,
+        chosen: &BTreeSet<Allocation>,
         dry_run: bool,
     ) -> Result<Vec<Charge>, ApiError> {
         if !self.is_about_services() {
@@ -162,7 +171,7 @@ impl Call<'_> {
         let (now, before) = (held(new), old.map(held).unwrap_or_default());
         let mut charges = Vec::new();
         // A dry run shows a placeholder instead of an address; it is not taken.
-        let shown = Place::Address(self.registry.config.service_ranges.first_address());
+        let shown = Allocation::Address(self.registry.config.service_ranges.first_address());
         for place in now.difference(&before).filter(|place| !dry_run || **place != shown) {
             if !chosen.contains(place) {
                 self.check_free(*place, new, dry_run)?;
@@ -184,34 +193,34 @@ impl Call<'_> {
 
     fn release_all<'p>(
         &self,
-        places: impl Iterator<Item = &'p Place>,
+        places: impl Iterator<Item = &'p Allocation>,
         old: Option<&Value>,
     ) -> Result<Vec<Charge>, ApiError> {
         let Some(service) = old else { return Ok(Vec::new()) };
         places.filter_map(|place| self.release(*place, service).transpose()).collect()
     }
 
-    fn release(&self, place: Place, service: &Value) -> Result<Option<Charge>, ApiError> {
+    fn release(&self, place: Allocation, service: &Value) -> Result<Option<Charge>, ApiError> {
         let key = key(place);
         let Some(stored) = self.read(&key)? else { return Ok(None) };
         let noted: Value = serde_json::from_slice(&stored.value).unwrap_or_default();
         let (namespace, name) = (meta::text(service, "namespace"), meta::name(service));
         let parent = &noted["spec"]["parentRef"];
         let is_its_own = match place {
-            Place::Address(_) => {
+            Allocation::Address(_) => {
                 parent["resource"] == "services" && parent["namespace"] == namespace && parent["name"] == name
             }
-            Place::NodePort(_) => noted["service"] == format!("{namespace}/{name}"),
+            Allocation::NodePort(_) => noted["service"] == format!("{namespace}/{name}"),
         };
         Ok(is_its_own.then_some(Charge { key, revision: stored.mod_revision, value: None }))
     }
 
     /// A dry run looks only at the ranges of addresses, and only at the ports that are taken, as upstream's.
-    fn check_free(&self, place: Place, service: &Value, dry_run: bool) -> Result<(), ApiError> {
+    fn check_free(&self, place: Allocation, service: &Value, dry_run: bool) -> Result<(), ApiError> {
         let ranges = &self.registry.config.service_ranges;
         let is_taken = self.registry.is_taken(place)?;
         match place {
-            Place::Address(address) => {
+            Allocation::Address(address) => {
                 let why = if !ranges.has_address(address) && !dry_run {
                     "the provided network does not match the current range".to_owned()
                 } else if !ranges.has_address(address) {
@@ -228,7 +237,7 @@ impl Call<'_> {
                 let why = format!("failed to allocate IP {address}: {why}");
                 Err(self.refused_place(service, "spec.clusterIPs".into(), shown, &why))
             }
-            Place::NodePort(port) => {
+            Allocation::NodePort(port) => {
                 let why = if !ranges.has_node_port(port.into()) && !dry_run {
                     format!(
                         "provided port is not in the valid range. The range of valid ports is {}",

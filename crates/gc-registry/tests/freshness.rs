@@ -118,7 +118,7 @@ impl Storage for Faulty {
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn WatchStream>, StorageError> {
         self.watches.pass();
         let inner = self.inner.watch(prefix, after)?;
-        Ok(Box::new(Breaking { inner, breaks: Arc::clone(&self.breaks) }))
+        Ok(Box::new(BreakingStore { inner, breaks: Arc::clone(&self.breaks) }))
     }
 
     fn compact(&self, revision: Revision) -> Result<(), StorageError> {
@@ -126,12 +126,12 @@ impl Storage for Faulty {
     }
 }
 
-struct Breaking {
+struct BreakingStore {
     inner: Box<dyn WatchStream>,
     breaks: Arc<AtomicBool>,
 }
 
-impl WatchStream for Breaking {
+impl WatchStream for BreakingStore {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<WatchItem, StorageError>> {
         if self.breaks.swap(false, Ordering::Relaxed) {
             return Poll::Ready(Err(StorageError::Unavailable("the stream broke".to_owned())));

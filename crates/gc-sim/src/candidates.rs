@@ -63,7 +63,7 @@ struct Mail {
     ask: Ask,
     sent: i64,
     /// The Lease that a replacement is of.
-    seen: Option<Seen>,
+    seen: Option<SeenLease>,
     /// When it reaches the server; `None` if it has, or never will.
     arrives: Option<i64>,
     /// When the answer is back; `None` if it never is.
@@ -74,7 +74,7 @@ struct Mail {
 
 /// The Lease as a candidate saw it: its UID and version, which guard what replaces it.
 #[derive(Clone, Debug)]
-struct Seen {
+struct SeenLease {
     uid: Value,
     version: Value,
     /// When the server answered with it.
@@ -82,7 +82,7 @@ struct Seen {
 }
 
 /// A reply, and the Lease that it is about.
-type Answer = (Reply, Option<Seen>);
+type Answer = (Reply, Option<SeenLease>);
 
 /// What lies between the candidates and the server.
 #[derive(Clone, Debug)]
@@ -118,7 +118,7 @@ impl Network {
         i64::try_from(self.random.below(DELAY_MILLISECONDS) + long).unwrap_or(0)
     }
 
-    fn send(&mut self, ask: Ask, seen: Option<Seen>, now: i64, is_cut_off: bool) -> u64 {
+    fn send(&mut self, ask: Ask, seen: Option<SeenLease>, now: i64, is_cut_off: bool) -> u64 {
         self.next += 1;
         let arrives = now + self.delay();
         let returns = arrives + self.delay();
@@ -173,7 +173,7 @@ impl Network {
     }
 }
 
-fn perform(server: &Server, ask: &Ask, seen: Option<&Seen>, unguarded: bool) -> Answer {
+fn perform(server: &Server, ask: &Ask, seen: Option<&SeenLease>, unguarded: bool) -> Answer {
     let kind = lease_kind();
     let place = (IDENTITY_NAMESPACE, LEASE_NAME);
     let current =
@@ -211,9 +211,9 @@ fn lease_value(lease: &Object) -> Value {
     }
 }
 
-fn seen_in(lease: &Object, server: &Server) -> Seen {
+fn seen_in(lease: &Object, server: &Server) -> SeenLease {
     let metadata = &lease_value(lease)["metadata"];
-    Seen { uid: metadata["uid"].clone(), version: metadata["resourceVersion"].clone(), at: server.now }
+    SeenLease { uid: metadata["uid"].clone(), version: metadata["resourceVersion"].clone(), at: server.now }
 }
 
 /// What a candidate is about.
@@ -231,7 +231,7 @@ pub struct Candidate {
     election: Election,
     /// Who it is in the Lease.
     pub identity: String,
-    seen: Option<Seen>,
+    seen: Option<SeenLease>,
     /// Where its clock began, in the world's time, and how much faster it runs, in a thousandth.
     born: i64,
     rate: i64,

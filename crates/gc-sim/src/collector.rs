@@ -25,7 +25,7 @@ use crate::defects::Defect;
 use crate::kinds::{KINDS, ORDINARY_KINDS, index_of};
 use crate::liars::{Lie, LieChannel};
 use crate::performed::Part;
-use crate::performed::Performed;
+use crate::performed::PerformedRequest;
 use crate::policies::Policies;
 use crate::process::Process;
 use crate::retention::{LookUp, Retention, kind_of_key};
@@ -92,7 +92,7 @@ pub struct Return {
     /// What was asked for.
     pub flight: Flight,
     /// What it came to.
-    pub performed: Performed,
+    pub performed: PerformedRequest,
     /// What the answer says of the server's clock, if the server wrote it.
     pub date: Option<ServerDate>,
 }
@@ -499,7 +499,13 @@ impl Collector {
         }
     }
 
-    fn take_ownership_return(&mut self, flight: &Flight, performed: Performed, server: &Server, now: i64) {
+    fn take_ownership_return(
+        &mut self,
+        flight: &Flight,
+        performed: PerformedRequest,
+        server: &Server,
+        now: i64,
+    ) {
         if let Some(list) = &flight.list {
             for event in performed.found {
                 self.tell_of(event, false, server);
@@ -515,18 +521,18 @@ impl Collector {
         let moment = self.clocks.moment_at(now);
         let watchers = &self.watchers;
         let kind_of = |id: ResourceId| Some(watchers.get(&id)?.kind);
-        let performed = requests::Performed { outcome, ..performed };
+        let performed = requests::PerformedRequest { outcome, ..performed };
         self.ownership.finished(number, performed, None, moment, &self.process.around(&kind_of).observing());
     }
 
-    fn take_policy_return(&mut self, flight: &Flight, performed: Performed, now: i64) {
+    fn take_policy_return(&mut self, flight: &Flight, performed: PerformedRequest, now: i64) {
         let (moment, performed) = (self.clocks.moment_at(now), self.saboteur.plain(performed));
         if let (Some(number), Some(policies)) = (flight.number, &mut self.policies) {
             policies.finished(number, performed, moment, &self.process);
         }
     }
 
-    fn take_retention_return(&mut self, flight: &Flight, performed: Performed, now: i64) {
+    fn take_retention_return(&mut self, flight: &Flight, performed: PerformedRequest, now: i64) {
         let Some(retention) = &mut self.retention else { return };
         let (steady, part) = (self.clocks.steady(), flight.part);
         if let (Request::Read { key }, Outcome::Absent | Outcome::Found(_)) =
@@ -647,7 +653,7 @@ impl Collector {
         let answered = std::mem::take(&mut self.returns).into_iter().map(|answer| answer.flight);
         let lost: Vec<Flight> = answered.chain(std::mem::take(&mut self.requests)).collect();
         for flight in lost {
-            let mut performed = Performed::unanswered("connection refused");
+            let mut performed = PerformedRequest::unanswered("connection refused");
             if flight.list.is_some() {
                 let end = ListEnd::Failed("connection refused".to_owned());
                 performed.end = Some((end, Some(Signal::Busy(None))));

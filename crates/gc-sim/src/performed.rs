@@ -34,7 +34,7 @@ pub enum Part {
 
 /// What a request came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Performed {
+pub struct PerformedRequest {
     /// What a barrier found.
     pub found: Vec<Event>,
     /// What a live list of retention, or a machine provider, said.
@@ -51,7 +51,7 @@ pub struct Performed {
     pub is_lie: bool,
 }
 
-impl Performed {
+impl PerformedRequest {
     /// It came to this, after one call.
     #[must_use]
     pub fn of(outcome: Outcome, signal: Signal) -> Self {

@@ -12,7 +12,7 @@ use gc_controller::clocks::Reading;
 use gc_controller::concurrency::ConcurrencyOptions;
 use gc_controller::controller::{Controller, Rest, Step};
 use gc_controller::engines;
-use gc_controller::requests::Performed;
+use gc_controller::requests::PerformedRequest;
 use gc_registry::api::Object;
 use gc_types::{Effect, Event, ResourceId, Timestamp};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ use crate::unlisted::UnlistedKinds;
 use crate::watching::Watcher;
 
 /// A policy as it was last delivered to its collector.
-struct Known {
+struct KnownPolicy {
     uid: Value,
     generation: Value,
     spec: Value,
@@ -46,7 +46,7 @@ pub struct Policies {
     watchers: BTreeMap<u64, Watcher>,
     /// Statuses on their way.
     pub statuses: Vec<StatusWrite>,
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, KnownPolicy>,
     /// With a defect: the newest specification of each policy, by name, and the ones by which the first list of a watch is
     /// assessed.
     newest: BTreeMap<Arc<str>, Arc<Policy>>,
@@ -246,7 +246,7 @@ impl Policies {
     }
 
     /// A request of a policy has ended.
-    pub fn finished(&mut self, number: u64, performed: Performed, moment: Moment, process: &Process) {
+    pub fn finished(&mut self, number: u64, performed: PerformedRequest, moment: Moment, process: &Process) {
         self.controller.finished(number, performed, None, moment, &process.around(&kind_of));
     }
 
@@ -354,7 +354,7 @@ impl Policies {
             object["status"] =
                 json!({"observedGeneration": generation, "observedSpec": digest(&spec), "due": 0});
         }
-        self.known.insert(name, Known { uid, generation, spec, digest: real });
+        self.known.insert(name, KnownPolicy { uid, generation, spec, digest: real });
         object
     }
 
@@ -369,8 +369,9 @@ impl Policies {
         let real = digest(&object["spec"]);
         saboteur::policy(self.defect, &mut object);
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let is_same =
-            |known: &&Known| known.uid == object["metadata"]["uid"] || self.is(Defect::PolicySpecAssumed);
+        let is_same = |known: &&KnownPolicy| {
+            known.uid == object["metadata"]["uid"] || self.is(Defect::PolicySpecAssumed)
+        };
         let same = self.known.get(name).filter(is_same);
         if let Some(known) = same {
             let same_generation = known.generation == object["metadata"]["generation"];

@@ -80,26 +80,29 @@ impl Process {
     }
 
     /// The restraints as a controller sees them that calls kinds by these numbers.
-    pub fn around<'a>(&'a self, kind_of: &'a dyn Fn(ResourceId) -> Option<usize>) -> Around<'a> {
-        Around { process: self, kind_of, is_ticking: false, may_dry_run: false }
+    pub fn around<'a>(
+        &'a self,
+        kind_of: &'a dyn Fn(ResourceId) -> Option<usize>,
+    ) -> ControllerRestraints<'a> {
+        ControllerRestraints { process: self, kind_of, is_ticking: false, may_dry_run: false }
     }
 }
 
 /// The restraints as one controller sees them.
-pub struct Around<'a> {
+pub struct ControllerRestraints<'a> {
     process: &'a Process,
     kind_of: &'a dyn Fn(ResourceId) -> Option<usize>,
     is_ticking: bool,
     may_dry_run: bool,
 }
 
-impl std::fmt::Debug for Around<'_> {
+impl std::fmt::Debug for ControllerRestraints<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Around").field("process", self.process).finish_non_exhaustive()
     }
 }
 
-impl Around<'_> {
+impl ControllerRestraints<'_> {
     /// The same for the owner-reference collector, whose dry run begins and ends while it runs.
     #[must_use]
     pub fn observing(self) -> Self {
@@ -113,7 +116,7 @@ impl Around<'_> {
     }
 }
 
-impl Surroundings for Around<'_> {
+impl Surroundings for ControllerRestraints<'_> {
     fn is_held(&self) -> bool {
         let Orders { is_paused, .. } = self.process.orders;
         let obeys =

@@ -6,7 +6,7 @@ use gc_collectors::engine::{MachineState, Observation};
 use gc_controller::requests::refuses_outside;
 use gc_types::{ObjectKey, Outcome, OutsideCall, ResourceVersion, Uid};
 
-use crate::performed::Performed;
+use crate::performed::PerformedRequest;
 use crate::random::Random;
 
 /// How often it reports to one collector that a machine is gone which is not. (The truth in between may get lost on its
@@ -86,7 +86,7 @@ impl Provider {
 
 /// The node that a question is about.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct NodeQuestion<'a> {
     /// The object.
     pub key: &'a ObjectKey,
     /// Its UID.
@@ -100,17 +100,17 @@ pub struct Asked<'a> {
 /// What an adapter does with a call outside: only for an object that `read` shows as it was judged.
 pub fn ask_outside(
     provider: &mut Provider,
-    read: Performed,
-    asked: &Asked<'_>,
+    read: PerformedRequest,
+    asked: &NodeQuestion<'_>,
     call: &OutsideCall,
     random: &mut Random,
-) -> Performed {
+) -> PerformedRequest {
     if let Some(outcome) = refuses_outside(&read.outcome, asked.uid, asked.version) {
-        return Performed { outcome, ..read };
+        return PerformedRequest { outcome, ..read };
     }
     let OutsideCall::LookUpMachine { provider_id } = call else {
         let outcome = Outcome::Refused { code: 0, message: "there is no storage here".to_owned() };
-        return Performed { outcome, ..read };
+        return PerformedRequest { outcome, ..read };
     };
     let state = provider.answer(asked.collector, provider_id, random);
     let outcome = match &state {
@@ -118,5 +118,5 @@ pub fn ask_outside(
         Err(message) => Outcome::Failed { message: message.clone(), retry_after_milliseconds: None },
     };
     let (node, uid) = (asked.key.clone(), asked.uid.clone());
-    Performed { observations: vec![Observation::Machine { node, uid, state }], outcome, ..read }
+    PerformedRequest { observations: vec![Observation::Machine { node, uid, state }], outcome, ..read }
 }

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use gc_collectors::engine::Observation;
 use gc_collectors::objects;
-use gc_controller::barriers::{ListEnd, Place, list_refused};
+use gc_controller::barriers::{ListEnd, ListScope, list_refused};
 use gc_controller::concurrency::Signal;
-use gc_controller::requests::{self, Answer, Answered, Call, Exchange, Status, Step, Verb};
+use gc_controller::requests::{self, Answer, AnsweredObject, Call, Exchange, Status, Step, Verb};
 use gc_registry::api::{DeleteOptions, Object, PatchType};
 use gc_registry::error::ApiError;
 use gc_types::{Event, ObjectKey, Outcome, Request, ResourceId, Uid};
 use serde_json::Value;
 
 use crate::defects::Defect;
-use crate::performed::Performed;
+use crate::performed::PerformedRequest;
 use crate::performed::failed;
 
 use crate::kinds::Kind;
@@ -46,7 +46,7 @@ pub struct Trouble {
 }
 
 /// What the server answers to a call about an object, as a client sees it.
-struct Said {
+struct SimulatedResponse {
     resource: ResourceId,
     /// Nothing where the path is not served; no object where a Status says that it is done.
     result: Option<Result<Option<Arc<Object>>, ApiError>>,
@@ -56,7 +56,7 @@ struct Said {
     believed: Option<ObjectKey>,
 }
 
-impl Answer for Said {
+impl Answer for SimulatedResponse {
     fn code(&self) -> u16 {
         match &self.result {
             None => 404,
@@ -73,7 +73,7 @@ impl Answer for Said {
         matches!(self.result, Some(Ok(Some(_)))) && !self.is_garbled
     }
 
-    fn object(&self) -> Result<Answered, String> {
+    fn object(&self) -> Result<AnsweredObject, String> {
         let Some(Ok(Some(object))) = self.result.as_ref().filter(|_| !self.is_garbled) else {
             return Err("it is no object".to_owned());
         };
@@ -82,7 +82,7 @@ impl Answer for Said {
         if let Some(key) = &self.believed {
             observed.key = key.clone();
         }
-        Ok(Answered {
+        Ok(AnsweredObject {
             observed,
             resource_version: metadata.resource_version.to_string(),
             finalizers: metadata.finalizers.iter().map(ToString::to_string).collect(),
@@ -140,7 +140,7 @@ impl Refusal {
 }
 
 /// How a list went.
-enum Listed {
+enum ListResult {
     Items(Vec<Arc<Object>>),
     Refused(u16, String),
     Unanswered,
@@ -164,13 +164,13 @@ pub struct Performer<'a> {
 impl Performer<'_> {
     /// Performs a request about one object.
     #[must_use]
-    pub fn perform(&self, request: &Request) -> Performed {
+    pub fn perform(&self, request: &Request) -> PerformedRequest {
         if matches!(request, Request::Read { .. }) && self.saboteur.is(Defect::AbsenceUnread) {
-            return Performed::of(Outcome::Absent, Signal::Answered);
+            return PerformedRequest::of(Outcome::Absent, Signal::Answered);
         }
         let request = self.spoiled(request);
         let Some(key) = Exchange::subject(&request) else {
-            return Performed::of(Outcome::NotServed, Signal::Answered);
+            return PerformedRequest::of(Outcome::NotServed, Signal::Answered);
         };
         let resource = self.kind.info(key.resource);
         let (mut exchange, mut step) = Exchange::begin(&request, &resource);
@@ -178,8 +178,8 @@ impl Performer<'_> {
         loop {
             step = match step {
                 Step::Done(performed) => {
-                    let requests::Performed { outcome, signal, round_trips } = performed;
-                    return Performed { round_trips, is_lie, ..Performed::of(outcome, signal) };
+                    let requests::PerformedRequest { outcome, signal, round_trips } = performed;
+                    return PerformedRequest { round_trips, is_lie, ..PerformedRequest::of(outcome, signal) };
                 }
                 // No time passes in pauses.
                 Step::Pause(_) => exchange.paused(),
@@ -203,7 +203,7 @@ impl Performer<'_> {
     }
 
     /// A liar's answer to a live read, as the collector takes it; `None` where the liar has nothing to say.
-    fn lied(&self, lie: (Lie, u64), key: &ObjectKey) -> Option<Said> {
+    fn lied(&self, lie: (Lie, u64), key: &ObjectKey) -> Option<SimulatedResponse> {
         let lied = read_instead(lie, self.kind, (&key.namespace, &key.name), self.server)?;
         let believes = self.saboteur.believes(lie.0);
         let believed = (believes && lie.0 == Lie::Crossed).then(|| key.clone());
@@ -214,7 +214,7 @@ impl Performer<'_> {
             LiarAnswer::Nothing => Some(Ok(None)),
             LiarAnswer::Page => None,
         };
-        Some(Said { resource: key.resource, result, is_garbled: false, believed })
+        Some(SimulatedResponse { resource: key.resource, result, is_garbled: false, believed })
     }
 
     /// What comes back of one call; `None` if it does not arrive.
@@ -224,7 +224,7 @@ impl Performer<'_> {
         key: &ObjectKey,
         call: Call,
         fault: Option<RequestFault>,
-    ) -> Option<Said> {
+    ) -> Option<SimulatedResponse> {
         if fault == Some(RequestFault::LostBefore) {
             return None;
         }
@@ -237,16 +237,16 @@ impl Performer<'_> {
             return None;
         }
         let is_garbled = fault == Some(RequestFault::Garbled);
-        Some(Said { resource: key.resource, result, is_garbled, believed: None })
+        Some(SimulatedResponse { resource: key.resource, result, is_garbled, believed: None })
     }
 
     /// The list of a barrier.
     #[must_use]
-    pub fn list(&self, place: &Place, from_cache: bool) -> Performed {
+    pub fn list(&self, place: &ListScope, from_cache: bool) -> PerformedRequest {
         let namespace = place.namespace.as_deref().unwrap_or("");
         let mut is_lie = false;
         let (end, signal, found) = match self.listed(namespace, from_cache) {
-            Listed::Items(mut items) => {
+            ListResult::Items(mut items) => {
                 if let Some((lie, _)) = self.lie {
                     let count = items.len();
                     barrier_instead(lie, &mut items);
@@ -255,12 +255,12 @@ impl Performer<'_> {
                 let items = items.iter().filter_map(|item| observed(item, place.resource));
                 (ListEnd::Complete, Some(Signal::Answered), items.map(Event::Found).collect())
             }
-            Listed::Refused(code, message) => {
+            ListResult::Refused(code, message) => {
                 let wait = (code == 429).then_some(RETRY_AFTER);
                 let (end, signal) = list_refused(code, &message, wait, from_cache);
                 (end, signal, Vec::new())
             }
-            Listed::Unanswered => {
+            ListResult::Unanswered => {
                 (ListEnd::Failed(NO_ANSWER.to_owned()), Some(Signal::Busy(None)), Vec::new())
             }
         };
@@ -270,45 +270,45 @@ impl Performer<'_> {
             ListEnd::CacheBehind => failed("the cache is behind"),
             ListEnd::NotServed => Outcome::NotServed,
         };
-        let performed = Performed::of(outcome, signal.unwrap_or(Signal::Answered));
-        Performed { found, end: Some((end, signal)), is_lie, ..performed }
+        let performed = PerformedRequest::of(outcome, signal.unwrap_or(Signal::Answered));
+        PerformedRequest { found, end: Some((end, signal)), is_lie, ..performed }
     }
 
     /// The live list that a retention collector asks for.
     #[must_use]
-    pub fn list_live(&self, facts: objects::Kind, namespace: Option<&str>) -> Performed {
+    pub fn list_live(&self, facts: objects::Kind, namespace: Option<&str>) -> PerformedRequest {
         match self.listed(namespace.unwrap_or(""), false) {
-            Listed::Items(items) => {
+            ListResult::Items(items) => {
                 let items = items.iter().filter_map(|item| read_facts(facts, item));
                 let observations = items.map(Observation::Found).collect();
-                let performed = Performed::of(Outcome::Applied(None), Signal::Answered);
-                Performed { observations, ..performed }
+                let performed = PerformedRequest::of(Outcome::Applied(None), Signal::Answered);
+                PerformedRequest { observations, ..performed }
             }
-            Listed::Refused(code, message) => {
-                Performed::of(failed(&format!("{code}: {message}")), Signal::Answered)
+            ListResult::Refused(code, message) => {
+                PerformedRequest::of(failed(&format!("{code}: {message}")), Signal::Answered)
             }
-            Listed::Unanswered => Performed::of(failed(NO_ANSWER), Signal::Answered),
+            ListResult::Unanswered => PerformedRequest::of(failed(NO_ANSWER), Signal::Answered),
         }
     }
 
-    fn listed(&self, namespace: &str, from_cache: bool) -> Listed {
+    fn listed(&self, namespace: &str, from_cache: bool) -> ListResult {
         match self.trouble.map(|trouble| trouble.fault) {
-            Some(RequestFault::LostBefore | RequestFault::LostAfter) => return Listed::Unanswered,
+            Some(RequestFault::LostBefore | RequestFault::LostAfter) => return ListResult::Unanswered,
             // A cache that does not come as far as it was asked to.
             Some(RequestFault::Internal) if from_cache => {
-                return Listed::Refused(504, "Too large resource version".to_owned());
+                return ListResult::Refused(504, "Too large resource version".to_owned());
             }
             Some(fault) => match Refusal::of(fault) {
-                Some(Refusal::Error(error)) => return Listed::Refused(error.code, error.message),
-                Some(Refusal::NotServed) => return Listed::Refused(404, NOT_FOUND.to_owned()),
+                Some(Refusal::Error(error)) => return ListResult::Refused(error.code, error.message),
+                Some(Refusal::NotServed) => return ListResult::Refused(404, NOT_FOUND.to_owned()),
                 None => {}
             },
             None => {}
         }
         match self.server.list(self.kind, namespace, None) {
-            None => Listed::Refused(404, NOT_FOUND.to_owned()),
-            Some(Err(error)) => Listed::Refused(error.code, error.message),
-            Some(Ok(list)) => Listed::Items(list.items),
+            None => ListResult::Refused(404, NOT_FOUND.to_owned()),
+            Some(Err(error)) => ListResult::Refused(error.code, error.message),
+            Some(Ok(list)) => ListResult::Items(list.items),
         }
     }
 

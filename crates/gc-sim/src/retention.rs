@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
 use gc_collectors::certificates::CertificateCollector;
-use gc_collectors::engine::{Collecting, Engine, MachineState, Observation, Standing};
+use gc_collectors::engine::{AnyCollector, CollectorState, Engine, MachineState, Observation};
 use gc_collectors::expiry::{ExpiryEngine, FINISHING, FinishedExpiry};
 use gc_collectors::jobs::JobCollector;
 use gc_collectors::leases::LeaseCollector;
@@ -18,7 +18,7 @@ use gc_controller::clocks::Reading;
 use gc_controller::concurrency::ConcurrencyOptions;
 use gc_controller::controller::{Controller, Engine as _, Rest, Step};
 use gc_controller::engines::{ByEvents, ByFacts};
-use gc_controller::requests::Performed;
+use gc_controller::requests::PerformedRequest;
 use gc_registry::api::Object;
 use gc_types::{Effect, Event, ObjectKey, ResourceId, Timestamp, Uid};
 
@@ -129,7 +129,7 @@ static FACTS: LazyLock<Vec<Option<objects::Kind>>> =
 /// One retention collector.
 struct One {
     part: Part,
-    controller: Controller<ByFacts<dyn Collecting>>,
+    controller: Controller<ByFacts<dyn AnyCollector>>,
     /// What its last turn came to.
     rest: Rest,
 }
@@ -156,7 +156,7 @@ impl std::fmt::Debug for Retention {
 }
 
 /// What a retention collector wants sent: its part, the number with its controller, and the effect.
-pub type Wanted = (Part, u64, Effect);
+pub type WantedRequest = (Part, u64, Effect);
 
 /// The kind that a retention collector means by a resource.
 fn kind_of_facts(resource: ResourceId) -> Option<usize> {
@@ -168,7 +168,7 @@ impl Retention {
     #[must_use]
     pub fn new(concurrency: ConcurrencyOptions, saboteur: &Saboteur) -> Self {
         let kept = FINISHED_PODS_KEPT - i32::from(saboteur.is(Defect::OnePodTooMany));
-        let judges: [(Part, Box<dyn Collecting>); 8] = [
+        let judges: [(Part, Box<dyn AnyCollector>); 8] = [
             (Part::Pods, Box::new(Engine::new(PodCollector::new(kept)))),
             (Part::Jobs, Box::new(Engine::new(JobCollector::default()))),
             (Part::Certificates, Box::new(Engine::new(CertificateCollector::default()))),
@@ -334,7 +334,7 @@ impl Retention {
         moment: Moment,
         process: &Process,
         saboteur: &Saboteur,
-    ) -> Vec<Wanted> {
+    ) -> Vec<WantedRequest> {
         let mut wanted = Vec::new();
         let begun = process.decided();
         let mut idle = 0;
@@ -348,7 +348,13 @@ impl Retention {
     }
 
     /// Asks the one whose turn it is for one effect.
-    fn act_one(&mut self, moment: Moment, process: &Process, saboteur: &Saboteur, wanted: &mut Vec<Wanted>) {
+    fn act_one(
+        &mut self,
+        moment: Moment,
+        process: &Process,
+        saboteur: &Saboteur,
+        wanted: &mut Vec<WantedRequest>,
+    ) {
         let Some(One { part, controller, rest }) = self.collecting.get_mut(self.turn) else {
             let kinds = &self.kinds;
             let kind_of = |resource: ResourceId| kinds.get(&resource).copied();
@@ -364,7 +370,7 @@ impl Retention {
             let Some((part, number, effect)) = sent(*part, controller, &step) else { continue };
             match saboteur.made_up(part, &effect.request) {
                 Some(outcome) => {
-                    let performed = Performed::without_a_call(outcome);
+                    let performed = PerformedRequest::without_a_call(outcome);
                     controller.finished(number, performed, None, moment, &around);
                 }
                 None => wanted.push((part, number, effect)),
@@ -377,7 +383,7 @@ impl Retention {
         &mut self,
         (part, number): (Part, u64),
         found: Vec<Observation>,
-        performed: Performed,
+        performed: PerformedRequest,
         moment: Moment,
         process: &Process,
     ) {
@@ -399,7 +405,7 @@ impl Retention {
     }
 
     /// How the queues of those stand that are about kinds of their own.
-    pub fn standings(&self) -> impl Iterator<Item = (Part, Standing)> {
+    pub fn standings(&self) -> impl Iterator<Item = (Part, CollectorState)> {
         self.collecting.iter().map(|one| (one.part, one.controller.engine().0.standing()))
     }
 
@@ -428,7 +434,7 @@ fn sent<E: gc_controller::controller::Engine>(
     part: Part,
     controller: &Controller<E>,
     step: &Step,
-) -> Option<Wanted> {
+) -> Option<WantedRequest> {
     let Step::Send { number, .. } = step else { return None };
     let flight = controller.flight(*number)?;
     Some((part, *number, flight.effect.clone()))

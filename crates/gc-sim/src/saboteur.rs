@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::defects::Defect;
 use crate::liars::Lie;
-use crate::performed::{Part, Performed};
+use crate::performed::{Part, PerformedRequest};
 
 /// A defect at work.
 #[derive(Clone, Debug, Default)]
@@ -156,13 +156,13 @@ impl Saboteur {
 
     /// What a controller takes of what a request came to.
     #[must_use]
-    pub fn plain(&self, performed: Performed) -> requests::Performed {
-        let Performed { outcome, signal, round_trips, .. } = performed;
+    pub fn plain(&self, performed: PerformedRequest) -> requests::PerformedRequest {
+        let PerformedRequest { outcome, signal, round_trips, .. } = performed;
         let signal = match signal {
             Signal::Busy(Some(_)) if self.is(Defect::RetryAfterIgnored) => Signal::Busy(None),
             signal => signal,
         };
-        requests::Performed { outcome, signal, round_trips }
+        requests::PerformedRequest { outcome, signal, round_trips }
     }
 
     /// The bounds of a concurrency limit, in place of these.

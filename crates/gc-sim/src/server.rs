@@ -29,12 +29,12 @@ pub const BEGINNING_MILLISECONDS: i64 = 1_800_000_000_000;
 const EMPTY: u64 = 1;
 
 /// A memory store that remembers its transactions.
-struct Recorded {
+struct RecordedStore {
     store: MemoryStorage,
     log: Mutex<Vec<Transaction>>,
 }
 
-impl Recorded {
+impl RecordedStore {
     /// A store with this history.
     fn replay(log: &[Transaction]) -> Self {
         let store = MemoryStorage::default();
@@ -51,7 +51,7 @@ impl Recorded {
     }
 }
 
-impl Storage for Recorded {
+impl Storage for RecordedStore {
     fn blocks(&self) -> Blocking {
         Blocking::Never
     }
@@ -98,7 +98,7 @@ impl Authorizer for Everybody {
 
 /// The server and the log of what really happened.
 pub struct Server {
-    storage: Arc<Recorded>,
+    storage: Arc<RecordedStore>,
     registry: Registry,
     changes: Box<dyn WatchStream>,
     user: UserInfo,
@@ -139,7 +139,7 @@ impl Server {
     }
 
     fn over(log: &[Transaction], seed: u64) -> Self {
-        let storage = Arc::new(Recorded::replay(log));
+        let storage = Arc::new(RecordedStore::replay(log));
         let newest = Revision(EMPTY + log.len() as u64);
         let (registry, changes) = Self::open(&storage, newest);
         Self {
@@ -152,7 +152,7 @@ impl Server {
         }
     }
 
-    fn open(storage: &Arc<Recorded>, newest: Revision) -> (Registry, Box<dyn WatchStream>) {
+    fn open(storage: &Arc<RecordedStore>, newest: Revision) -> (Registry, Box<dyn WatchStream>) {
         let shared: Arc<dyn Storage> = Arc::clone(storage) as Arc<dyn Storage>;
         let registry = match Registry::open(shared, Config::default()) {
             Ok(registry) => registry,
@@ -175,7 +175,7 @@ impl Server {
         let mut log = self.storage.log();
         let kept = log.len().saturating_sub(back).max(BEGINNING.len());
         log.truncate(kept);
-        self.storage = Arc::new(Recorded::replay(&log));
+        self.storage = Arc::new(RecordedStore::replay(&log));
         let newest = Revision(EMPTY + kept as u64);
         (self.registry, self.changes) = Self::open(&self.storage, newest);
         newest.0

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use gc_controller::watch::{Ask, Ended, ListWatch, Signal};
+use gc_controller::watch::{Ask, ListWatch, RequestEnd, Signal};
 use gc_registry::api::{Object, WatchEvent};
 use gc_registry::error::ApiError;
 use gc_registry::watch::Watch;
@@ -113,7 +113,7 @@ impl Watcher {
             };
             if let Some(error) = refused {
                 let (code, message) = (error.code, error.message);
-                let ended = Ended::Refused { code, message, retry_after: None };
+                let ended = RequestEnd::Refused { code, message, retry_after: None };
                 self.protocol.ended(&ended, OPEN_FOR, 0.0);
             }
             self.take_signals(id, events);
@@ -203,7 +203,7 @@ impl Watcher {
         }
     }
 
-    fn end(&mut self, ended: &Ended) {
+    fn end(&mut self, ended: &RequestEnd) {
         self.stream = Stream::Nothing;
         self.protocol.ended(ended, OPEN_FOR, 0.0);
     }
@@ -232,11 +232,11 @@ impl Watcher {
                 Poll::Ready(Some(WatchEvent::Bookmark { .. })) => continue,
                 Poll::Ready(Some(WatchEvent::Error(error))) => {
                     let (code, message) = (error.code, error.message.clone());
-                    end = Some(Ended::Refused { code, message, retry_after: None });
+                    end = Some(RequestEnd::Refused { code, message, retry_after: None });
                     break;
                 }
                 Poll::Ready(None) => {
-                    end = Some(Ended::Finished);
+                    end = Some(RequestEnd::Finished);
                     break;
                 }
             };
@@ -263,10 +263,12 @@ impl Watcher {
     /// It breaks. Returns whether what it delivered counts as stale from now on, and did not before.
     pub(crate) fn break_off(&mut self, fault: StreamFault) -> bool {
         let is_open = matches!(self.stream, Stream::Watch(_));
-        let gone = || Ended::Refused { code: 410, message: "too old".to_owned(), retry_after: None };
+        let gone = || RequestEnd::Refused { code: 410, message: "too old".to_owned(), retry_after: None };
         match fault {
-            StreamFault::Cut if is_open => self.end(&Ended::Finished),
-            StreamFault::Stale if is_open => self.end(&Ended::Unreachable("the connection broke".to_owned())),
+            StreamFault::Cut if is_open => self.end(&RequestEnd::Finished),
+            StreamFault::Stale if is_open => {
+                self.end(&RequestEnd::Unreachable("the connection broke".to_owned()))
+            }
             StreamFault::Cut | StreamFault::Stale => {}
             StreamFault::Expired => self.end(&gone()),
             StreamFault::StaleList => {

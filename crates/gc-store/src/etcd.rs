@@ -232,7 +232,7 @@ impl EtcdStorage {
         })
     }
 
-    fn fetch(&self, request: RangeRequest, at: Option<Revision>) -> Result<Fetched, StorageError> {
+    fn fetch(&self, request: RangeRequest, at: Option<Revision>) -> Result<FetchedRange, StorageError> {
         let request = RangeRequest { revision: at.map_or(0, convert::to_etcd), ..request };
         let client = self.client.clone();
         let answer = self.read(at, async move { client.range(request).await })?;
@@ -244,7 +244,7 @@ impl EtcdStorage {
                 items.push(convert::item(key, found));
             }
         }
-        Ok(Fetched { items, count, revision: at.unwrap_or(newest) })
+        Ok(FetchedRange { items, count, revision: at.unwrap_or(newest) })
     }
 
     fn transaction(&self, transaction: &Transaction) -> TxnRequest {
@@ -275,7 +275,7 @@ fn count_of(key: String) -> RangeRequest {
 }
 
 /// The result of one request of a range.
-struct Fetched {
+struct FetchedRange {
     items: Vec<KeyValue>,
     /// The number of keys in the range, including those beyond the limit.
     count: u64,
@@ -292,7 +292,7 @@ impl Storage for EtcdStorage {
     }
 
     fn get(&self, key: &str, at: Option<Revision>) -> Result<GetAnswer, StorageError> {
-        let Fetched { mut items, revision, .. } = self.fetch(one(self.names.key(key)), at)?;
+        let FetchedRange { mut items, revision, .. } = self.fetch(one(self.names.key(key)), at)?;
         Ok(GetAnswer { item: items.pop(), revision })
     }
 

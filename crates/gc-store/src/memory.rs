@@ -10,7 +10,7 @@ use gc_store_api::{
 };
 
 use crate::core::Core;
-use crate::mvcc::{Evaluated, HistoryOptions, Mvcc, evaluate};
+use crate::mvcc::{HistoryOptions, Mvcc, TransactionResult, evaluate};
 
 /// Maximum lag of a watcher in changes, before it is dropped.
 pub const WATCH_LAG: usize = 65_536;
@@ -79,9 +79,9 @@ impl MemoryStorage {
     ) -> Result<Committed, StorageError> {
         let revision = Revision(data.revision().0 + 1);
         match evaluate(transaction, revision, |key| data.current(key))? {
-            Evaluated::Conflict(present) => Ok(Committed::Conflict(present)),
-            Evaluated::Changes(changes) if changes.is_empty() => Ok(Committed::Done(data.revision())),
-            Evaluated::Changes(changes) => {
+            TransactionResult::Conflict(present) => Ok(Committed::Conflict(present)),
+            TransactionResult::Changes(changes) if changes.is_empty() => Ok(Committed::Done(data.revision())),
+            TransactionResult::Changes(changes) => {
                 let changes: Vec<_> = changes.into_iter().map(Arc::new).collect();
                 self.core.publish(data, &changes, |data| data.overdue(&self.options.history));
                 Ok(Committed::Done(revision))

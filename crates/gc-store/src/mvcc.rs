@@ -49,7 +49,7 @@ struct Record {
     current: Option<Version>,
     /// Superseded versions, oldest first; boxed twice because most keys have none.
     #[allow(clippy::box_collection)]
-    older: Option<Box<Vec<Superseded>>>,
+    older: Option<Box<Vec<SupersededVersion>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ struct Version {
 
 /// A version and the revision of the change that ended it.
 #[derive(Debug)]
-struct Superseded {
+struct SupersededVersion {
     version: Version,
     until: Revision,
 }
@@ -114,7 +114,7 @@ impl Visit {
 
 /// The result of a transaction.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Evaluated {
+pub(crate) enum TransactionResult {
     /// A condition did not hold.
     Conflict(Vec<Option<KeyValue>>),
     /// The changes to make, in key order; none if the transaction has no effect.
@@ -126,12 +126,12 @@ pub(crate) fn evaluate(
     transaction: Transaction,
     revision: Revision,
     present: impl Fn(&str) -> Option<KeyValue>,
-) -> Result<Evaluated, StorageError> {
+) -> Result<TransactionResult, StorageError> {
     let holds =
         |key: &str, wanted: Revision| present(key).map_or(Revision(0), |found| found.mod_revision) == wanted;
     if !transaction.conditions.iter().all(|condition| holds(&condition.key, condition.mod_revision)) {
         let found = transaction.conditions.iter().map(|condition| present(&condition.key)).collect();
-        return Ok(Evaluated::Conflict(found));
+        return Ok(TransactionResult::Conflict(found));
     }
     let mut writes = transaction.writes;
     writes.sort_by(|left, right| write_key(left).cmp(write_key(right)));
@@ -161,7 +161,7 @@ pub(crate) fn evaluate(
             }
         }
     }
-    Ok(Evaluated::Changes(changes))
+    Ok(TransactionResult::Changes(changes))
 }
 
 fn write_key(write: &Write) -> &Key {
@@ -303,7 +303,10 @@ impl Mvcc {
             });
             if let Some(version) = std::mem::replace(&mut record.current, next) {
                 self.log_bytes += version.value.len();
-                record.older.get_or_insert_default().push(Superseded { version, until: change.revision });
+                record
+                    .older
+                    .get_or_insert_default()
+                    .push(SupersededVersion { version, until: change.revision });
             }
             self.log.push_back(Arc::clone(change));
         }

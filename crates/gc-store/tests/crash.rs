@@ -62,7 +62,7 @@ fn text(n: u64) -> String {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Acknowledged {
+struct AcknowledgedWrites {
     key: String,
     value: String,
 }
@@ -80,7 +80,7 @@ impl Random {
 }
 
 /// Starts a child, kills it at a random moment, and collects what it acknowledged.
-fn kill_one(directory: &Path, random: &mut Random, known: &mut BTreeMap<u64, Acknowledged>) {
+fn kill_one(directory: &Path, random: &mut Random, known: &mut BTreeMap<u64, AcknowledgedWrites>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
         .env(DIRECTORY, directory)
@@ -118,12 +118,16 @@ fn kill_one(directory: &Path, random: &mut Random, known: &mut BTreeMap<u64, Ack
             revision > newest,
             "revision {revision} was given before: {newest} was acknowledged long ago"
         );
-        assert_eq!(known.insert(revision, Acknowledged { key, value }), None, "a revision was given twice");
+        assert_eq!(
+            known.insert(revision, AcknowledgedWrites { key, value }),
+            None,
+            "a revision was given twice"
+        );
     }
 }
 
 /// Everything acknowledged exists, and the history has no gaps.
-fn verify(store: &RedbStorage, known: &BTreeMap<u64, Acknowledged>) {
+fn verify(store: &RedbStorage, known: &BTreeMap<u64, AcknowledgedWrites>) {
     let newest = store.revision().unwrap().0;
     let acknowledged = known.keys().next_back().copied().unwrap_or(0);
     assert!(newest >= acknowledged, "revision {acknowledged} was acknowledged, {newest} is there");

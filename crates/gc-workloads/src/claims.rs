@@ -12,7 +12,7 @@ use crate::store::Store;
 
 /// What belongs to an owner.
 #[derive(Debug, Default)]
-pub(crate) struct Claimed {
+pub(crate) struct ClaimedObjects {
     /// Those that do already.
     pub(crate) mine: Vec<Arc<Object>>,
     /// Those that are to be adopted.
@@ -21,7 +21,7 @@ pub(crate) struct Claimed {
     pub(crate) released: Vec<Arc<Object>>,
 }
 
-impl Claimed {
+impl ClaimedObjects {
     /// Sorts the objects of a kind in the owner's namespace. `admits` says more than the selector does.
     #[must_use]
     pub(crate) fn of(store: &Store, owner: &Object, kind: Kind, selects: impl Fn(&Object) -> bool) -> Self {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::claims::Claimed;
+use crate::claims::ClaimedObjects;
 use crate::deployments::scaled;
 use crate::kinds::{Key, Kind};
 use crate::nodes::scheduler::{selects_node, tolerates};
@@ -55,7 +55,7 @@ struct Work<'a> {
 
 pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     let Some(set) = view.store.get(key) else { return Plan::default() };
-    let claimed = Claimed::by_selector(view.store, set, Kind::Pod);
+    let claimed = ClaimedObjects::by_selector(view.store, set, Kind::Pod);
     if let Some(plan) = claimed.settle(set) {
         return plan;
     }

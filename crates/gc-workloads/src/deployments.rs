@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::claims::Claimed;
+use crate::claims::ClaimedObjects;
 use crate::kinds::{Key, Kind};
 use crate::object::{Object, int};
 use crate::plan::{FailedAction, FailureReason, Note, Plan, Request, View};
@@ -106,7 +106,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     if selector::selects_all(&deployment.spec()["selector"]) {
         return selecting_all(deployment);
     }
-    let claimed = Claimed::by_selector(view.store, deployment, Kind::ReplicaSet);
+    let claimed = ClaimedObjects::by_selector(view.store, deployment, Kind::ReplicaSet);
     if let Some(plan) = claimed.settle(deployment) {
         return plan;
     }

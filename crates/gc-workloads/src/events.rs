@@ -34,7 +34,7 @@ const COMBINED: &str = "(combined from similar events): ";
 
 /// An Event that was written.
 #[derive(Debug)]
-struct Written {
+struct WrittenEvent {
     name: String,
     count: i64,
     last: Milliseconds,
@@ -68,16 +68,16 @@ struct Similar {
     last: Milliseconds,
 }
 
-type About = (Workload, String, String);
+type EventSubject = (Workload, String, String);
 /// An object, the type and reason of an Event, and the part of the object with the message; a combined Event has neither.
-type Topic = (About, Severity, Cow<'static, str>, Option<(String, String)>);
+type Topic = (EventSubject, Severity, Cow<'static, str>, Option<(String, String)>);
 
 /// Makes Events of notes.
 #[derive(Debug, Default)]
 pub struct Recorder {
-    written: BTreeMap<Topic, Written>,
-    similar: BTreeMap<(About, Severity, Cow<'static, str>), Similar>,
-    budgets: BTreeMap<About, Budget>,
+    written: BTreeMap<Topic, WrittenEvent>,
+    similar: BTreeMap<(EventSubject, Severity, Cow<'static, str>), Similar>,
+    budgets: BTreeMap<EventSubject, Budget>,
     /// What the kubelets of nodes may still write.
     kubelets: BTreeMap<Arc<str>, Budget>,
     number: u64,
@@ -88,7 +88,8 @@ impl Recorder {
     pub fn record(&mut self, workload: Workload, note: Note, now: Milliseconds) -> Option<Action> {
         let Note { about, severity, reason, message, host } = note;
         let namespace = text(&about["namespace"]).to_owned();
-        let source: About = (workload, text(&about["uid"]).to_owned(), text(&about["name"]).to_owned());
+        let source: EventSubject =
+            (workload, text(&about["uid"]).to_owned(), text(&about["name"]).to_owned());
         if !self.may_speak(&source, now) || !self.may_report(&host, now) {
             return None;
         }
@@ -112,7 +113,7 @@ impl Recorder {
         let nanoseconds =
             now.unsigned_abs().saturating_mul(1_000_000).saturating_add(self.number % 1_000_000);
         let name = format!("{}.{nanoseconds:x}", text(&about["name"]));
-        self.remember(key, Written { name: name.clone(), count: 1, last: now });
+        self.remember(key, WrittenEvent { name: name.clone(), count: 1, last: now });
         let kind = match severity {
             Severity::Normal => "Normal",
             Severity::Warning => "Warning",
@@ -135,7 +136,7 @@ impl Recorder {
         Some(Action::Create { kind: Kind::Event, namespace: event_namespace.into(), object: event })
     }
 
-    fn may_speak(&mut self, source: &About, now: Milliseconds) -> bool {
+    fn may_speak(&mut self, source: &EventSubject, now: Milliseconds) -> bool {
         make_room(&mut self.budgets, source, |budget| now - budget.since < REFILL);
         let budget = self.budgets.entry(source.clone()).or_insert(Budget { left: BURST, since: now });
         budget.take(BURST, REFILL, now)
@@ -153,7 +154,7 @@ impl Recorder {
     /// Whether there have been too many different messages with this reason to record them one by one.
     fn is_one_of_many(
         &mut self,
-        topic: (About, Severity, Cow<'static, str>),
+        topic: (EventSubject, Severity, Cow<'static, str>),
         message: &str,
         now: Milliseconds,
     ) -> bool {
@@ -171,7 +172,7 @@ impl Recorder {
         true
     }
 
-    fn remember(&mut self, key: Topic, written: Written) {
+    fn remember(&mut self, key: Topic, written: WrittenEvent) {
         if self.written.len() >= MAX_REMEMBERED {
             // The older half has probably had its day.
             let mut times: Vec<Milliseconds> = self.written.values().map(|written| written.last).collect();

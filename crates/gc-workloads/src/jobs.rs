@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::claims::Claimed;
+use crate::claims::ClaimedObjects;
 use crate::kinds::{Key, Kind};
 use crate::object::{Object, condition, has_condition, int, items, text};
 use crate::plan::{Note, Plan, Request, View};
@@ -99,7 +99,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     if is_finished(job) || managed_by.is_some_and(|name| name != MANAGER) {
         return Plan::default();
     }
-    let claimed = Claimed::by_selector(view.store, job, Kind::Pod);
+    let claimed = ClaimedObjects::by_selector(view.store, job, Kind::Pod);
     if let Some(plan) = claimed.settle(job) {
         return plan;
     }

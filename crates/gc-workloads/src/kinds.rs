@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// Where a kind is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Served {
+pub struct ServedAt {
     /// API group; empty for the core group.
     pub group: &'static str,
     /// API version.
@@ -31,9 +31,9 @@ macro_rules! kinds {
 
             /// Where it is served.
             #[must_use]
-            pub const fn served(self) -> Served {
+            pub const fn served(self) -> ServedAt {
                 match self {
-                    $(Self::$name => Served {
+                    $(Self::$name => ServedAt {
                         group: $group,
                         version: $version,
                         resource: $resource,
@@ -79,7 +79,7 @@ impl Kind {
     /// `apiVersion` of its objects.
     #[must_use]
     pub fn api_version(self) -> String {
-        let Served { group, version, .. } = self.served();
+        let ServedAt { group, version, .. } = self.served();
         gc_types::api_version(group, version)
     }
 
@@ -102,7 +102,7 @@ impl Kind {
     /// The path of its objects in a namespace, or of all of them where `namespace` is empty.
     #[must_use]
     pub fn collection_path(self, namespace: &str) -> String {
-        let Served { group, version, resource, namespaced, .. } = self.served();
+        let ServedAt { group, version, resource, namespaced, .. } = self.served();
         let prefix = gc_types::api_path(group, version);
         if namespaced && !namespace.is_empty() {
             format!("{prefix}/namespaces/{namespace}/{resource}")

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::claims::Claimed;
+use crate::claims::ClaimedObjects;
 use crate::kinds::{Key, Kind};
 use crate::object::{Object, condition, int, items, text, without_zeros};
 use crate::plan::{FailedAction, Note, Plan, Request, View};
@@ -71,7 +71,7 @@ fn selects(owner: &Object, object: &Object) -> bool {
 /// What is to be done for one.
 pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     let Some(owner) = view.store.get(key) else { return Plan::default() };
-    let claimed = Claimed::of(view.store, owner, Kind::Pod, |pod| {
+    let claimed = ClaimedObjects::of(view.store, owner, Kind::Pod, |pod| {
         // What has finished, or is on its way out, is neither adopted nor released.
         let mine = pod.controller.is_some();
         (mine || pods::is_active(pod)) && selects(owner, pod)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::claims::Claimed;
+use crate::claims::ClaimedObjects;
 use crate::hash::{fnv32, pod_template_hash, safe_encode};
 use crate::kinds::Kind;
 use crate::object::{Object, int, map};
@@ -29,7 +29,7 @@ pub(crate) fn of(store: &Store, owner: &Object) -> Vec<Arc<Object>> {
 /// Adopts the revisions that the owner's selector selects and that have no owner, such as those of an owner that was deleted with
 /// its dependents orphaned and created again.
 pub(crate) fn adopt(store: &Store, owner: &Object) -> Option<Plan> {
-    let mut claimed = Claimed::by_selector(store, owner, Kind::ControllerRevision);
+    let mut claimed = ClaimedObjects::by_selector(store, owner, Kind::ControllerRevision);
     if owner.key.kind == Kind::StatefulSet {
         claimed.released.clear();
     }

@@ -83,7 +83,7 @@ pub enum Observation {
 
 /// A plan at work.
 #[derive(Debug)]
-struct Running {
+struct RunningPlan {
     steps: VecDeque<Vec<Request>>,
     /// Events to be written once everything is done.
     notes: Vec<Note>,
@@ -130,7 +130,7 @@ pub struct Runtime {
     unlisted: BTreeSet<Kind>,
     ready: Queue,
     queued: BTreeSet<Work>,
-    running: BTreeMap<Work, Running>,
+    running: BTreeMap<Work, RunningPlan>,
     /// Changed while their plan was at work.
     dirty: BTreeSet<Work>,
     /// Works whose current step has requests that are not sent yet.
@@ -389,7 +389,7 @@ impl Runtime {
         let failure = self.troubles.get_mut(&work).and_then(|trouble| trouble.unseen.take());
         let view = View { store: &self.store, now, settings: &self.settings, failure: failure.as_ref() };
         let Plan { steps, notes, again_at, still_failing } = work.0.reconcile(&view, &work.1);
-        let running = Running {
+        let running = RunningPlan {
             steps: steps.into(),
             notes,
             waiting: VecDeque::new(),
@@ -424,7 +424,7 @@ impl Runtime {
         self.end(work, ended, now);
     }
 
-    fn end(&mut self, work: Work, ended: Running, now: Milliseconds) {
+    fn end(&mut self, work: Work, ended: RunningPlan, now: Milliseconds) {
         let woken = self.dirty.remove(&work);
         let mut again_at = ended.again_at.map(|at| at.max(now + 1));
         let mut at_once = woken;

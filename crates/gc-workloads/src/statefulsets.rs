@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::claims::Claimed;
+use crate::claims::ClaimedObjects;
 use crate::deployments::scaled;
 use crate::kinds::{Key, Kind};
 use crate::object::{Object, int, items, text, without_zeros};
@@ -65,7 +65,7 @@ fn ordinal(set: &Object, pod: &Object) -> Option<i64> {
 pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     let Some(set) = view.store.get(key) else { return Plan::default() };
     let wanted = &set.spec()["selector"];
-    let claimed = Claimed::of(view.store, set, Kind::Pod, |pod| {
+    let claimed = ClaimedObjects::of(view.store, set, Kind::Pod, |pod| {
         selector::matches(wanted, pod.labels()) && ordinal(set, pod).is_some()
     });
     if let Some(plan) = claimed.settle(set) {

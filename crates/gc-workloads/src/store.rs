@@ -44,7 +44,7 @@ impl Change {
 type Group = BTreeMap<Key, Arc<Object>>;
 
 /// A kind, a namespace, and a label with its value.
-type Labelled = (Kind, Arc<str>, Box<str>, Box<str>);
+type LabelKey = (Kind, Arc<str>, Box<str>, Box<str>);
 
 /// Everything that was observed.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ pub struct Store {
     /// Objects that nothing manages.
     orphans: Group,
     /// Pods by their labels, EndpointSlices by that of their Service, volumes by their claim.
-    labelled: BTreeMap<Labelled, Group>,
+    labelled: BTreeMap<LabelKey, Group>,
     /// UIDs that this process removed, until the watch says so too: older news of them is ignored.
     removed: BTreeMap<Arc<str>, Kind>,
 }
@@ -397,7 +397,7 @@ impl Store {
 const CLAIMED: &str = "claim";
 
 /// The labels by which an object is found.
-fn labels_of(object: &Object) -> Vec<Labelled> {
+fn labels_of(object: &Object) -> Vec<LabelKey> {
     let Key { kind, namespace, .. } = &object.key;
     let labels = object.labels().as_object().into_iter().flatten();
     let labelled = |(name, value): (&String, &Value)| {

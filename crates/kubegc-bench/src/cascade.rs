@@ -56,9 +56,9 @@ fn policies() -> impl TypedValueParser<Value = PropagationPolicy> {
 }
 
 /// The collections of a round; owners are spread over them in turn, and dependents are where their owner is.
-struct Places(Vec<String>);
+struct Collections(Vec<String>);
 
-impl Places {
+impl Collections {
     async fn of(cluster: &Cluster, namespaces: Option<u32>) -> anyhow::Result<Self> {
         let Some(number) = namespaces else { return Ok(Self(vec![cluster.config_maps.clone()])) };
         let names = cluster.namespaces(number).await?;
@@ -83,7 +83,7 @@ pub(crate) async fn run(cluster: &Cluster, options: &Options, pid: Option<u32>) 
     let Options { dependents, owners, .. } = *options;
     let policy = if options.foreground { PropagationPolicy::Foreground } else { options.policy };
     let run = format!("bench-{}", jiff::Timestamp::now().as_millisecond());
-    let places = Places::of(cluster, options.namespaces).await?;
+    let places = Collections::of(cluster, options.namespaces).await?;
     create(cluster, options, &places, &run).await?;
     // What the collector has seen by now is not known from outside; it gets a moment.
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -126,7 +126,7 @@ pub(crate) async fn run(cluster: &Cluster, options: &Options, pid: Option<u32>) 
     Ok(())
 }
 
-async fn create(cluster: &Cluster, options: &Options, places: &Places, run: &str) -> anyhow::Result<()> {
+async fn create(cluster: &Cluster, options: &Options, places: &Collections, run: &str) -> anyhow::Result<()> {
     let Options { dependents, owners, .. } = *options;
     let begun = Instant::now();
     let mut owner_uids = Vec::new();
@@ -156,7 +156,7 @@ async fn delete_owners(
     cluster: &Cluster,
     options: &Options,
     policy: PropagationPolicy,
-    places: &Places,
+    places: &Collections,
     run: &str,
 ) -> anyhow::Result<Instant> {
     let begun = Instant::now();

@@ -65,9 +65,9 @@ pub(crate) async fn run(cluster: &Cluster, options: &Options, pid: Option<u32>) 
     Ok(())
 }
 
-type Done = Result<anyhow::Result<Duration>, tokio::task::JoinError>;
+type DoneSignal = Result<anyhow::Result<Duration>, tokio::task::JoinError>;
 
-fn take(done: Option<Done>, latencies: &mut Latencies) -> anyhow::Result<()> {
+fn take(done: Option<DoneSignal>, latencies: &mut Latencies) -> anyhow::Result<()> {
     if let Some(done) = done {
         latencies.add(done??);
     }

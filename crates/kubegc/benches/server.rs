@@ -48,12 +48,12 @@ fn size(name: &str, default: u32) -> u32 {
 }
 
 /// A place for data that a server can be started on.
-struct Place {
+struct DataLocation {
     folder: tempfile::TempDir,
     etcd: Option<EtcdServer>,
 }
 
-impl Place {
+impl DataLocation {
     fn new(store: &str) -> Option<Self> {
         let etcd = if store == "etcd" { Some(EtcdServer::start()?) } else { None };
         Some(Self { folder: tempfile::tempdir().unwrap(), etcd })
@@ -76,11 +76,11 @@ impl Place {
 }
 
 async fn figures(store: &str) {
-    let Some(place) = Place::new(store) else { return };
+    let Some(place) = DataLocation::new(store) else { return };
     // The first start on an empty store makes keys and base objects; later ones find them.
     let mut starts: Vec<Duration> = Vec::new();
     for _ in 0..STARTS {
-        let fresh = Place::new(store).unwrap();
+        let fresh = DataLocation::new(store).unwrap();
         let server = fresh.start(store);
         starts.push(server.ready_after);
         server.end(Signal::TERM);

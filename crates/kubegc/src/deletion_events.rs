@@ -45,7 +45,7 @@ const UNREPORTED: [&str; 2] = ["events", "events.events.k8s.io"];
 /// What an Event is about, and who deleted it why.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    about: About,
+    about: EventSubject,
     controller: &'static str,
     code: &'static str,
     message: &'static str,
@@ -54,7 +54,7 @@ struct Key {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum About {
+enum EventSubject {
     /// The contents of a namespace.
     Namespace(Arc<str>),
     /// One object at cluster scope: apiVersion, kind, name and UID.
@@ -63,11 +63,11 @@ enum About {
 
 /// What was deleted, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Counts(BTreeMap<Arc<str>, Deleted>);
+struct Counts(BTreeMap<Arc<str>, DeletedObjects>);
 
 /// Deleted objects of one kind: their number, and the names of the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Deleted {
+struct DeletedObjects {
     number: usize,
     names: Vec<Arc<str>>,
 }
@@ -93,7 +93,7 @@ impl Counts {
 
     /// `12 Pods (web-1, web-2, web-3, …), 1 Job (build)`, or without the names.
     fn shown(&self, are_named: bool) -> String {
-        let one = |(kind, deleted): (&Arc<str>, &Deleted)| {
+        let one = |(kind, deleted): (&Arc<str>, &DeletedObjects)| {
             if !are_named {
                 return count(deleted.number, kind);
             }
@@ -150,9 +150,9 @@ impl DeletionEvents {
         let kind = Arc::clone(&route.info.kind);
         let about = if key.namespace.is_empty() {
             let version = route.api_version.to_string();
-            About::Object(version, Arc::clone(&kind), Arc::clone(&key.name), uid.clone())
+            EventSubject::Object(version, Arc::clone(&kind), Arc::clone(&key.name), uid.clone())
         } else {
-            About::Namespace(Arc::clone(&key.namespace))
+            EventSubject::Namespace(Arc::clone(&key.namespace))
         };
         let name = Arc::clone(&key.name);
         let policy = named_in(reason).map(Into::into);
@@ -253,10 +253,10 @@ impl Writer {
     async fn create(&mut self, key: Key, counts: Counts) {
         let home = match &key.about {
             // A terminating namespace takes no new Events.
-            About::Namespace(name) if key.controller != Controller::Namespace.event_source() => {
+            EventSubject::Namespace(name) if key.controller != Controller::Namespace.event_source() => {
                 Some(Arc::clone(name))
             }
-            About::Namespace(_) | About::Object(..) => None,
+            EventSubject::Namespace(_) | EventSubject::Object(..) => None,
         };
         for namespace in home.into_iter().chain([DEFAULT_NAMESPACE.into()]) {
             let event = event(&key, &counts, &namespace, jiff::Timestamp::now());
@@ -335,13 +335,13 @@ fn events_in(namespace: &str) -> String {
     path
 }
 
-/// `Deleted 12 Pods (web-1, web-2, web-3, …): every owner is absent`, as an Event in this namespace says it: names of objects are for
+/// `DeletedObjects 12 Pods (web-1, web-2, web-3, …): every owner is absent`, as an Event in this namespace says it: names of objects are for
 /// those who read Events in their own namespace.
 fn message(key: &Key, counts: &Counts, namespace: &str) -> String {
     let policy = key.policy.as_ref().map_or_else(String::new, |name| format!(" (retention policy {name})"));
     match &key.about {
-        About::Object(..) => format!("Deleted: {}{policy}", key.message),
-        About::Namespace(own) => {
+        EventSubject::Object(..) => format!("Deleted: {}{policy}", key.message),
+        EventSubject::Namespace(own) => {
             format!("Deleted {}: {}{policy}", counts.shown(**own == *namespace), key.message)
         }
     }
@@ -354,8 +354,10 @@ fn seconds(time: jiff::Timestamp) -> String {
 
 fn event(key: &Key, counts: &Counts, namespace: &str, now: jiff::Timestamp) -> Value {
     let (mut involved, name) = match &key.about {
-        About::Namespace(name) => (json!({"apiVersion": "v1", "kind": "Namespace", "name": &**name}), name),
-        About::Object(api_version, kind, name, uid) => {
+        EventSubject::Namespace(name) => {
+            (json!({"apiVersion": "v1", "kind": "Namespace", "name": &**name}), name)
+        }
+        EventSubject::Object(api_version, kind, name, uid) => {
             let uid = uid.to_string();
             (json!({"apiVersion": api_version, "kind": &**kind, "name": &**name, "uid": uid}), name)
         }
@@ -566,7 +568,7 @@ mod tests {
 
     /// Deletions in a namespace that are counted and not reported yet.
     fn counted_in(events: &DeletionEvents, namespace: &str) -> i32 {
-        let about = About::Namespace(namespace.into());
+        let about = EventSubject::Namespace(namespace.into());
         let pending = events.0.lock().unwrap();
         pending.counts.iter().filter(|(key, _)| key.about == about).map(|(_, counts)| counts.total()).sum()
     }

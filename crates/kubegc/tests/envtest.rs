@@ -86,13 +86,13 @@ fn plain_get(port: u16, path: &str) -> Option<String> {
 }
 
 /// An authority that signs one certificate, as test frameworks make them.
-struct Signed {
+struct SigningAuthority {
     authority: String,
     certificate: String,
     key: String,
 }
 
-fn signed(name: &str, group: Option<&str>, usage: ExtendedKeyUsagePurpose) -> Signed {
+fn signed(name: &str, group: Option<&str>, usage: ExtendedKeyUsagePurpose) -> SigningAuthority {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
@@ -108,7 +108,7 @@ fn signed(name: &str, group: Option<&str>, usage: ExtendedKeyUsagePurpose) -> Si
     leaf.extended_key_usages = vec![usage];
     let key = KeyPair::generate().unwrap();
     let certificate = leaf.signed_by(&key, &issuer).unwrap().pem();
-    Signed { authority, certificate, key: key.serialize_pem() }
+    SigningAuthority { authority, certificate, key: key.serialize_pem() }
 }
 
 async fn ready(client: &kube::Client) {
@@ -123,7 +123,7 @@ async fn ready(client: &kube::Client) {
     }
 }
 
-async fn client(port: u16, authority: &str, identity: Option<&Signed>) -> kube::Client {
+async fn client(port: u16, authority: &str, identity: Option<&SigningAuthority>) -> kube::Client {
     let kubeconfig = serde_json::json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "clusters": [{"name": "c", "cluster": {"server": format!("https://127.0.0.1:{port}"),

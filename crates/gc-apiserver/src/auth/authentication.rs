@@ -18,7 +18,7 @@ use crate::auth::pki::MASTERS_GROUP;
 use crate::auth::rbac::{self, Question, SERVICE_ACCOUNT_PREFIX};
 use crate::auth::tokens::Claims;
 use crate::state::State;
-use crate::transport::account::Standing;
+use crate::transport::account::ClientStanding;
 use crate::transport::exchange::header_text;
 use crate::work::Weight;
 
@@ -202,13 +202,13 @@ pub(crate) fn is_authenticated(user: &UserInfo) -> bool {
 }
 
 /// What a user has shown.
-pub(crate) fn standing(user: &UserInfo) -> Standing {
+pub(crate) fn standing(user: &UserInfo) -> ClientStanding {
     if !is_authenticated(user) {
-        Standing::Anonymous
+        ClientStanding::Anonymous
     } else if user.groups.iter().any(|group| group == MASTERS_GROUP) {
-        Standing::Privileged
+        ClientStanding::Privileged
     } else {
-        Standing::Authenticated
+        ClientStanding::Authenticated
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use gc_registry::x509::{self, Malformed};
+use gc_registry::x509::{self, MalformedDocument};
 use rcgen::{KeyPair, SigningKey as _};
 use ring::rand::SecureRandom as _;
 use rustls::pki_types::CertificateDer;
@@ -136,7 +136,7 @@ impl CertificateRequest {
     }
 
     fn verified(request: x509::CertificateRequest) -> Result<Self, SigningError> {
-        let what = Malformed("its key cannot be read");
+        let what = MalformedDocument("its key cannot be read");
         let key = x509::elements(&request.public_key, what).map_err(malformed)?;
         let [key_algorithm, key] = key[..] else { return Err(malformed(what)) };
         let key_algorithm = x509::contents_of(key_algorithm, what).map_err(malformed)?;
@@ -178,7 +178,7 @@ impl CertificateRequest {
     }
 }
 
-fn malformed(why: Malformed) -> SigningError {
+fn malformed(why: MalformedDocument) -> SigningError {
     SigningError::Malformed(why.0)
 }
 

@@ -120,10 +120,10 @@ impl FrontProxies {
 
 /// The certificates that a connection was opened with, and what they say now: a connection may outlive them.
 #[derive(Clone, Debug)]
-pub(crate) struct ConnectionCertificate(Arc<Shown>);
+pub(crate) struct ConnectionCertificate(Arc<PresentedCertificate>);
 
 #[derive(Debug)]
-struct Shown {
+struct PresentedCertificate {
     authorities: ClientAuthorities,
     /// The client's own first; `None` if they cannot be read.
     chain: Option<Vec<Certificate>>,
@@ -136,7 +136,11 @@ impl ConnectionCertificate {
     pub(crate) fn new(authorities: ClientAuthorities, chain: Option<&[CertificateDer<'_>]>) -> Self {
         let chain = chain.unwrap_or_default().iter().map(|der| Certificate::from_der(der).ok()).collect();
         let never = RangeInclusive::new(1, 0);
-        Self(Arc::new(Shown { authorities, chain, last: RwLock::new((ClientCertificate::Absent, never)) }))
+        Self(Arc::new(PresentedCertificate {
+            authorities,
+            chain,
+            last: RwLock::new((ClientCertificate::Absent, never)),
+        }))
     }
 
     /// Returns their meaning at this time: verified again whenever a certificate begins or ends to be valid.

@@ -8,7 +8,7 @@ use gc_registry::error::ApiError;
 use gc_registry::names::quoted;
 use serde_json::{Map, Value};
 
-use crate::auth::rbac::{self, Missing, Question, Rbac, Rule};
+use crate::auth::rbac::{self, MissingPermissions, Question, Rbac, Rule};
 
 /// Most missing permissions that an answer lists.
 const MAXIMUM_LISTED: usize = 100;
@@ -53,7 +53,7 @@ impl Checker<'_> {
         if &*target.resource.resource == "clusterroles" && aggregates {
             // It could gather anything, now or later.
             let everything = rbac::everything();
-            if !matches!(self.rbac.missing(self.user, "", &everything), Missing::Nothing) {
+            if !matches!(self.rbac.missing(self.user, "", &everything), MissingPermissions::Nothing) {
                 return Err(self.forbidden("must have cluster-admin privileges to use the aggregationRule"));
             }
         }
@@ -94,12 +94,12 @@ impl Checker<'_> {
 
     fn holds(&self, rules: &[Rule]) -> Result<(), ApiError> {
         match self.rbac.missing(self.user, &self.write.target.namespace, rules) {
-            Missing::Nothing => Ok(()),
-            Missing::TooMany => Err(self.forbidden(&format!(
+            MissingPermissions::Nothing => Ok(()),
+            MissingPermissions::TooMany => Err(self.forbidden(&format!(
                 "the rules name more permissions than can be compared with those of user {}",
                 quoted(&self.user.name)
             ))),
-            Missing::Some(missing) => Err(self.forbidden(&format!(
+            MissingPermissions::Some(missing) => Err(self.forbidden(&format!(
                 "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
                 quoted(&self.user.name),
                 texts(&self.user.groups),

@@ -39,7 +39,7 @@ pub(crate) enum Question<'a> {
 
 /// The permissions that a role would grant and that a user lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub(crate) enum MissingPermissions {
     /// Nothing.
     Nothing,
     /// These, taken apart.
@@ -486,7 +486,7 @@ impl Rbac {
     }
 
     /// The permissions of `wanted` that the user does not hold in the namespace: what a role would grant beyond.
-    pub(crate) fn missing(&self, user: &UserInfo, namespace: &str, wanted: &[Rule]) -> Missing {
+    pub(crate) fn missing(&self, user: &UserInfo, namespace: &str, wanted: &[Rule]) -> MissingPermissions {
         let held = self.rules_for(user, namespace);
         let held: Vec<HeldRule<'_>> = held.iter().map(HeldRule::new).collect();
         // What a single rule covers as a whole need not be taken apart.
@@ -494,11 +494,11 @@ impl Rbac {
             wanted.iter().filter(|rule| !held.iter().any(|held| held.covers(rule))).collect();
         let atoms = open.iter().map(|rule| rule.count()).fold(0, usize::saturating_add);
         if atoms.saturating_mul(held.len().max(1)) > MAXIMUM_COMPARISONS {
-            return Missing::TooMany;
+            return MissingPermissions::TooMany;
         }
         let atoms = open.into_iter().flat_map(Rule::atoms);
         let missing: Vec<Rule> = atoms.filter(|atom| !held.iter().any(|rule| rule.covers(atom))).collect();
-        if missing.is_empty() { Missing::Nothing } else { Missing::Some(missing) }
+        if missing.is_empty() { MissingPermissions::Nothing } else { MissingPermissions::Some(missing) }
     }
 }
 

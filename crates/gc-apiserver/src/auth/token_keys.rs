@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use gc_registry::x509::{Malformed, contents_of, elements};
+use gc_registry::x509::{MalformedDocument, contents_of, elements};
 use ring::rand::SystemRandom;
 use ring::signature::{self, EcdsaKeyPair, KeyPair as _, RsaKeyPair, UnparsedPublicKey};
 use rustls::pki_types::pem::{PemObject as _, SectionKind};
@@ -264,7 +264,7 @@ fn pkcs8(curve: &Curve, key: &[u8]) -> Vec<u8> {
 
 /// Modulus and exponent of an RSA key in DER, without leading zeros.
 fn numbers(der: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
-    let what = Malformed("the key cannot be read");
+    let what = MalformedDocument("the key cannot be read");
     let [modulus, exponent] = elements(der, what).ok()?[..] else { return None };
     let bare = |number: &[u8]| -> Option<Vec<u8>> {
         Some(contents_of(number, what).ok()?.iter().copied().skip_while(|byte| *byte == 0).collect())

@@ -53,7 +53,7 @@ pub(crate) struct ListStream {
 const ITEM_BYTES: usize = 256;
 
 /// What beginning to write a list led to.
-pub(crate) enum Begun {
+pub(crate) enum ListStart {
     /// It is short: here it is.
     Whole(Bytes),
     /// It is long; the flag says whether it is compressed.
@@ -105,7 +105,7 @@ impl ListStream {
         form: ItemForm,
         representation: Representation,
         gzip: bool,
-    ) -> Begun {
+    ) -> ListStart {
         let meta = Value::Object(list_meta(&list, &form));
         let head = match &form {
             ItemForm::Object { .. } => {
@@ -142,7 +142,7 @@ impl ListStream {
         while start.len() <= GZIP_FROM {
             match stream.plain_piece() {
                 Some(piece) => start.extend_from_slice(&piece),
-                None => return Begun::Whole(start.into()),
+                None => return ListStart::Whole(start.into()),
             }
         }
         if gzip {
@@ -153,7 +153,7 @@ impl ListStream {
         } else {
             stream.waiting = Some(start.into());
         }
-        Begun::Stream(Box::new(stream), gzip)
+        ListStart::Stream(Box::new(stream), gzip)
     }
 
     /// The next piece; `None` at the end.

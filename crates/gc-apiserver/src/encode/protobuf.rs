@@ -227,7 +227,7 @@ fn time_value(writer: &mut Writer<'_>, field: u32, value: Option<&Value>) {
 
 /// The envelope of a request body.
 #[derive(Clone, PartialEq, Message)]
-struct Unknown {
+struct Envelope {
     #[prost(message, optional, tag = "1")]
     type_meta: Option<TypeMeta>,
     #[prost(bytes = "vec", tag = "2")]
@@ -274,7 +274,7 @@ pub(crate) fn decode_object(bytes: &[u8], expected: &str) -> Result<Value, ApiEr
     let document = bytes
         .strip_prefix(MAGIC)
         .ok_or_else(|| broken("the body does not start with the prefix of Kubernetes protobuf"))?;
-    let unknown = Unknown::decode(document).map_err(|error| broken(&error.to_string()))?;
+    let unknown = Envelope::decode(document).map_err(|error| broken(&error.to_string()))?;
     let meta = unknown.type_meta.unwrap_or_default();
     match crate::encode::protobuf_request::object(&meta.api_version, &meta.kind, &unknown.raw) {
         Some(Ok(value)) => Ok(value),
@@ -291,7 +291,7 @@ pub(crate) fn decode_delete_options(bytes: &[u8]) -> Result<DeleteOptions, ApiEr
     let document = bytes
         .strip_prefix(MAGIC)
         .ok_or_else(|| broken("the body does not start with the prefix of Kubernetes protobuf".into()))?;
-    let unknown = Unknown::decode(document).map_err(|error| broken(error.to_string()))?;
+    let unknown = Envelope::decode(document).map_err(|error| broken(error.to_string()))?;
     let kind = unknown.type_meta.map(|meta| meta.kind).unwrap_or_default();
     if !kind.is_empty() && kind != "DeleteOptions" {
         return Err(ApiError::bad_request(format!(
@@ -398,7 +398,7 @@ mod tests {
     }
 
     fn open(bytes: &[u8]) -> (String, Vec<u8>) {
-        let unknown = Unknown::decode(bytes.strip_prefix(MAGIC).unwrap()).unwrap();
+        let unknown = Envelope::decode(bytes.strip_prefix(MAGIC).unwrap()).unwrap();
         let meta = unknown.type_meta.unwrap();
         (format!("{} {}", meta.api_version, meta.kind), unknown.raw)
     }
@@ -492,7 +492,7 @@ mod tests {
             dry_run: vec!["All".into()],
         };
         let document = |kind: &str| {
-            let unknown = Unknown {
+            let unknown = Envelope {
                 type_meta: Some(TypeMeta { api_version: "v1".into(), kind: kind.into() }),
                 raw: message.encode_to_vec(),
             };

@@ -176,20 +176,20 @@ struct JsonText(Vec<u8>);
 impl<'de> Deserialize<'de> for JsonText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut out = Vec::new();
-        deserializer.deserialize_any(Copied(&mut out))?;
+        deserializer.deserialize_any(CopiedMetadata(&mut out))?;
         Ok(Self(out))
     }
 }
 
-struct Copied<'a>(&'a mut Vec<u8>);
+struct CopiedMetadata<'a>(&'a mut Vec<u8>);
 
-impl Copied<'_> {
+impl CopiedMetadata<'_> {
     fn put<E: serde::de::Error>(self, value: &(impl serde::Serialize + ?Sized)) -> Result<(), E> {
         serde_json::to_writer(self.0, value).map_err(E::custom)
     }
 }
 
-impl<'de> serde::de::DeserializeSeed<'de> for Copied<'_> {
+impl<'de> serde::de::DeserializeSeed<'de> for CopiedMetadata<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -197,7 +197,7 @@ impl<'de> serde::de::DeserializeSeed<'de> for Copied<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Copied<'_> {
+impl<'de> Visitor<'de> for CopiedMetadata<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -231,7 +231,7 @@ impl<'de> Visitor<'de> for Copied<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         self.0.push(b'[');
         let begin = self.0.len();
-        while items.next_element_seed(Copied(self.0))?.is_some() {
+        while items.next_element_seed(CopiedMetadata(self.0))?.is_some() {
             self.0.push(b',');
         }
         // A comma stands behind each item, the last one too.
@@ -250,9 +250,9 @@ impl<'de> Visitor<'de> for Copied<'_> {
                 self.0.push(b',');
             }
             first = false;
-            Copied(self.0).put(&*key)?;
+            CopiedMetadata(self.0).put(&*key)?;
             self.0.push(b':');
-            map.next_value_seed(Copied(self.0))?;
+            map.next_value_seed(CopiedMetadata(self.0))?;
         }
         self.0.push(b'}');
         Ok(())

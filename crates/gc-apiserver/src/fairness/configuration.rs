@@ -17,7 +17,7 @@ const MAXIMUM_QUEUES: usize = 10_000;
 
 /// The properties of a request that schemas match.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum About<'a> {
+pub(crate) enum RequestProperties<'a> {
     /// A resource; the namespace is empty for cluster-scoped ones and across namespaces.
     Resource { verb: &'a str, group: &'a str, resource: &'a str, subresource: &'a str, namespace: &'a str },
     /// Any other path.
@@ -141,7 +141,7 @@ impl Configuration {
     }
 
     /// The flow of a request. `seed` makes the hashes of this process its own.
-    pub(crate) fn classify(&self, user: &UserInfo, about: About<'_>, seed: u64) -> Flow {
+    pub(crate) fn classify(&self, user: &UserInfo, about: RequestProperties<'_>, seed: u64) -> Flow {
         let found = self.schemas.iter().find(|schema| schema.matches(user, about));
         let level = found.map_or_else(|| CATCH_ALL.into(), |schema| Arc::clone(&schema.level));
         let mut hasher = DefaultHasher::new();
@@ -150,7 +150,9 @@ impl Configuration {
             schema.name.hash(&mut hasher);
             match (schema.distinguisher, about) {
                 (Distinguisher::User, _) => user.name.hash(&mut hasher),
-                (Distinguisher::Namespace, About::Resource { namespace, .. }) => namespace.hash(&mut hasher),
+                (Distinguisher::Namespace, RequestProperties::Resource { namespace, .. }) => {
+                    namespace.hash(&mut hasher)
+                }
                 _ => {}
             }
         }
@@ -216,14 +218,14 @@ impl Schema {
         }
     }
 
-    fn matches(&self, user: &UserInfo, about: About<'_>) -> bool {
+    fn matches(&self, user: &UserInfo, about: RequestProperties<'_>) -> bool {
         self.rules.iter().any(|rule| {
             items(rule, "subjects").any(|subject| is_subject(subject, user))
                 && match about {
-                    About::Resource { .. } => {
+                    RequestProperties::Resource { .. } => {
                         items(rule, "resourceRules").any(|rule| is_about_resource(rule, about))
                     }
-                    About::Path { verb, path } => items(rule, "nonResourceRules")
+                    RequestProperties::Path { verb, path } => items(rule, "nonResourceRules")
                         .any(|rule| names(rule, "verbs", verb) && is_about_path(rule, path)),
                 }
         })
@@ -250,8 +252,10 @@ fn is_subject(subject: &Value, user: &UserInfo) -> bool {
     }
 }
 
-fn is_about_resource(rule: &Value, about: About<'_>) -> bool {
-    let About::Resource { verb, group, resource, subresource, namespace } = about else { return false };
+fn is_about_resource(rule: &Value, about: RequestProperties<'_>) -> bool {
+    let RequestProperties::Resource { verb, group, resource, subresource, namespace } = about else {
+        return false;
+    };
     let is_named = |item: &Value| match item.as_str().unwrap_or_default() {
         "*" => true,
         name if subresource.is_empty() => name == resource,
@@ -286,8 +290,8 @@ mod tests {
         UserInfo { name: name.into(), groups, ..UserInfo::default() }
     }
 
-    fn on<'a>(verb: &'a str, group: &'a str, resource: &'a str, namespace: &'a str) -> About<'a> {
-        About::Resource { verb, group, resource, subresource: "", namespace }
+    fn on<'a>(verb: &'a str, group: &'a str, resource: &'a str, namespace: &'a str) -> RequestProperties<'a> {
+        RequestProperties::Resource { verb, group, resource, subresource: "", namespace }
     }
 
     #[test]
@@ -304,10 +308,10 @@ mod tests {
         let leases = "coordination.k8s.io";
         let table = [
             (&admin, on("create", "", "pods", "a"), "exempt"),
-            (&admin, About::Path { verb: "get", path: "/metrics" }, "exempt"),
-            (&person, About::Path { verb: "get", path: "/readyz" }, "exempt"),
-            (&person, About::Path { verb: "get", path: "/readyz/etcd" }, "global-default"),
-            (&person, About::Path { verb: "post", path: "/readyz" }, "global-default"),
+            (&admin, RequestProperties::Path { verb: "get", path: "/metrics" }, "exempt"),
+            (&person, RequestProperties::Path { verb: "get", path: "/readyz" }, "exempt"),
+            (&person, RequestProperties::Path { verb: "get", path: "/readyz/etcd" }, "global-default"),
+            (&person, RequestProperties::Path { verb: "post", path: "/readyz" }, "global-default"),
             (&node, on("update", leases, "leases", "kube-node-lease"), "node-high"),
             (&node, on("update", "", "nodes", ""), "node-high"),
             (&node, on("list", "", "pods", ""), "system"),
@@ -346,7 +350,7 @@ mod tests {
         };
         let stored =
             Configuration::new(&[schema("first", "missing", 5), schema("second", "mine", 6)], &[level]);
-        let scale = |namespace| About::Resource {
+        let scale = |namespace| RequestProperties::Resource {
             verb: "get",
             group: "apps",
             resource: "deployments",

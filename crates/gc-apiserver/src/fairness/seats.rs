@@ -97,13 +97,13 @@ struct LevelSeats {
     most: usize,
     in_use: usize,
     shape: Option<Queues>,
-    queues: Vec<VecDeque<Waiting>>,
+    queues: Vec<VecDeque<WaitingRequest>>,
     /// The queue that is served next.
     turn: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct WaitingRequest {
     ticket: Ticket,
     width: usize,
 }
@@ -190,7 +190,7 @@ impl Seats {
         self.next_ticket += 1;
         self.waiting += 1;
         if let Some(level) = self.levels.get_mut(&flow.level) {
-            level.queues[queue].push_back(Waiting { ticket, width });
+            level.queues[queue].push_back(WaitingRequest { ticket, width });
         }
         Decision::Waits(ticket)
     }

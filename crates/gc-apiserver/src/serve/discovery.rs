@@ -8,7 +8,7 @@ use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NO
 use http::{Method, StatusCode};
 
 use self::documents::{
-    Served, aggregated_content_type, aggregated_form, core_versions, resource_list, with_type,
+    ServedApis, aggregated_content_type, aggregated_form, core_versions, resource_list, with_type,
 };
 use crate::encode::negotiate::{Purpose, Representation, is_nameable, media_ranges};
 use crate::encode::render;
@@ -23,7 +23,7 @@ pub(crate) use documents::Discovery;
 pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) -> Result<Answer, ApiError> {
     let catalog = state.registry.catalog();
     let table = state.aggregator.table();
-    let served = Served { catalog: &catalog, table: &table };
+    let served = ServedApis { catalog: &catalog, table: &table };
     // The groups are served whatever the method; the other documents answer GET alone.
     let reading = request.method == Method::GET;
     if !reading && *path == DiscoveryPath::CoreVersions {
@@ -67,7 +67,7 @@ pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) 
 fn aggregated(
     state: &State,
     request: &ApiRequest,
-    served: &Served<'_>,
+    served: &ServedApis<'_>,
     core: bool,
     representation: Representation,
 ) -> Answer {

@@ -9,7 +9,7 @@ use gc_registry::error::ApiError;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use http::{Method, StatusCode};
 
-use self::documents::{Document, INDEX, JSON, Which};
+use self::documents::{Document, DocumentName, INDEX, JSON};
 use crate::encode::negotiate::media_ranges;
 use crate::encode::openapi_protobuf;
 use crate::state::State;
@@ -27,12 +27,12 @@ pub(crate) async fn answer(
     if !path.starts_with("/openapi/") {
         return Ok(None);
     }
-    let Some(which) = Which::of_path(path) else { return Ok(Some(page_not_found())) };
+    let Some(which) = DocumentName::of_path(path) else { return Ok(Some(page_not_found())) };
     if request.path == "/openapi/v2/" {
         return Ok(Some(page_not_found()));
     }
     // Documents are answered whatever the method, and an unknown one of version 3 with nothing at all.
-    let is_three = matches!(which, Which::Three(_));
+    let is_three = matches!(which, DocumentName::Three(_));
     let is_folder = request.path == "/openapi/v3/";
     if is_folder || (is_three && which.hash(&state.registry.catalog()).is_none()) {
         return Ok(Some(nothing(StatusCode::NOT_FOUND)));
@@ -71,21 +71,21 @@ fn nothing(code: StatusCode) -> Answer {
 }
 
 /// The document in the first form that the client takes; the index has one form, whatever the client takes.
-fn negotiated(which: Which, accept: &str) -> Option<Which> {
-    if which == Which::Index {
+fn negotiated(which: DocumentName, accept: &str) -> Option<DocumentName> {
+    if which == DocumentName::Index {
         return Some(which);
     }
     for range in media_ranges(accept) {
         if range.takes(JSON) {
             return Some(which);
         }
-        if let Which::Three(path) = &which
+        if let DocumentName::Three(path) = &which
             && openapi_protobuf::three::ACCEPTED.iter().any(|name| range.takes(name))
         {
-            return Some(Which::ThreeProtobuf(path.clone()));
+            return Some(DocumentName::ThreeProtobuf(path.clone()));
         }
-        if which == Which::Two && openapi_protobuf::ACCEPTED.iter().any(|name| range.takes(name)) {
-            return Some(Which::TwoProtobuf);
+        if which == DocumentName::Two && openapi_protobuf::ACCEPTED.iter().any(|name| range.takes(name)) {
+            return Some(DocumentName::TwoProtobuf);
         }
     }
     None

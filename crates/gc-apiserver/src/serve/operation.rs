@@ -15,7 +15,7 @@ use crate::transport::exchange::ApiRequest;
 use crate::work::{self, Weight};
 
 /// A request whose body has arrived, and has not been decoded yet.
-pub(crate) struct Wish {
+pub(crate) struct PendingOperation {
     kind: String,
     /// The resource of a body that is one of its objects, where it is a custom one.
     custom: Option<Arc<ResourceDefinition>>,
@@ -35,7 +35,7 @@ enum Verb {
     DeleteCollection(ListOptions, DeleteOptions),
 }
 
-impl Wish {
+impl PendingOperation {
     /// Reads options and body.
     pub(crate) async fn read(
         request: &mut ApiRequest,

@@ -27,17 +27,17 @@ use crate::auth::websocket_token::move_token;
 use crate::deadline::{Caller, Deadline, REQUEST_PATIENCE, WRITE_PATIENCE};
 use crate::encode::negotiate::{Form, Purpose};
 use crate::encode::table::{IncludeObject, Table};
-use crate::fairness::configuration::{About, Flow};
+use crate::fairness::configuration::{Flow, RequestProperties};
 use crate::metrics::RequestLabels;
 use crate::serve::extension::{self, Audience, Extension, trimmed};
-use crate::serve::operation::Wish;
+use crate::serve::operation::PendingOperation;
 use crate::serve::watching::{WatchSetup, WatchStream};
 use crate::serve::{connections, discovery, health, log_options, reviews, token_request, websocket};
 use crate::state::State;
 use crate::transport::account::Charge;
 use crate::transport::answers::{error_answer, write_answer};
 use crate::transport::body::AnswerBody;
-use crate::transport::clients::{Admitted, Ending};
+use crate::transport::clients::{AdmittedConnection, Ending};
 use crate::transport::connections::Upgrade;
 use crate::transport::exchange::{
     Answer, ApiRequest, BodyError, page_not_found, refuse_unreadable, text_answer,
@@ -45,7 +45,7 @@ use crate::transport::exchange::{
 use crate::transport::path::{self, ResourcePath, Route};
 use crate::transport::query::{Query, decode};
 use crate::transport::streams::RefusedStream;
-use crate::work::{self, Place, Weight};
+use crate::work::{self, Seat, Weight};
 
 /// A watch without timeoutSeconds lasts between this and twice this.
 const WATCH_MINIMUM_SECONDS: u64 = 1800;
@@ -80,7 +80,10 @@ where
         now: state.clock.now(),
         deadline: Deadline::after(REQUEST_PATIENCE),
         read: None,
-        client: parts.extensions.get::<Arc<Admitted>>().map(|admitted| Arc::clone(admitted.client())),
+        client: parts
+            .extensions
+            .get::<Arc<AdmittedConnection>>()
+            .map(|admitted| Arc::clone(admitted.client())),
         upgrade: Upgrade::of(&mut parts.extensions),
         is_multiplexed: parts.version == Version::HTTP_2,
         anonymous: None,
@@ -317,12 +320,12 @@ fn authorize(
 }
 
 /// A question of authorization as priority and fairness sees it.
-fn about<'a>(question: &Question<'a>) -> About<'a> {
+fn about<'a>(question: &Question<'a>) -> RequestProperties<'a> {
     match *question {
         Question::Resource(Attributes { verb, group, resource, subresource, namespace, .. }) => {
-            About::Resource { verb, group, resource, subresource, namespace }
+            RequestProperties::Resource { verb, group, resource, subresource, namespace }
         }
-        Question::Path { verb, path } => About::Path { verb, path },
+        Question::Path { verb, path } => RequestProperties::Path { verb, path },
     }
 }
 
@@ -506,7 +509,7 @@ async fn dispatch(
     }
     let purpose = purpose(&target, verb);
     let representation = request.representation(purpose)?;
-    let wish = Wish::read(request, &state.work.bodies, &target, verb).await?;
+    let wish = PendingOperation::read(request, &state.work.bodies, &target, verb).await?;
     let _place = state.work.place(&state.metrics, &request.flow, wish.width()).await?;
     let _decoded = request.charge(wish.decoded_bytes())?;
     if !matches!(verb, "get" | "list") {
@@ -534,7 +537,7 @@ async fn dispatch(
 /// A request that can be performed, and again if what it needs is about to be created.
 struct Task {
     target: RequestTarget,
-    wish: Wish,
+    wish: PendingOperation,
     caller: Caller,
 }
 
@@ -557,7 +560,7 @@ impl Task {
 async fn place_after_body(
     state: &State,
     request: &mut ApiRequest,
-) -> Result<(Place, Option<Charge>), ApiError> {
+) -> Result<(Seat, Option<Charge>), ApiError> {
     let bytes = request.read_body(&state.work.bodies).await?;
     let content_type = request.header(&CONTENT_TYPE);
     let width = work::width(&bytes, content_type);

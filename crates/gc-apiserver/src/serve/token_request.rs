@@ -39,7 +39,7 @@ pub(crate) async fn answer(
     let manager =
         if options.field_manager.is_empty() { request.manager() } else { options.field_manager.clone() };
     let caller = Caller { manager, ..request.caller() };
-    let wanted = Wanted { target: target.clone(), caller, options };
+    let wanted = TokenRequest { target: target.clone(), caller, options };
     let content_type = request.header(&CONTENT_TYPE).map(str::to_owned);
     let bytes = request.read_body(&state.work.bodies).await?;
     let body = work::decode_object(bytes, content_type, "TokenRequest").await?.value;
@@ -51,14 +51,14 @@ pub(crate) async fn answer(
 }
 
 /// For whom a token is wanted, and by whom.
-struct Wanted {
+struct TokenRequest {
     target: RequestTarget,
     caller: Caller,
     options: WriteOptions,
 }
 
 /// The token, and warnings.
-fn issue(state: &State, mut body: Value, wanted: &Wanted) -> Result<(Value, Vec<String>), ApiError> {
+fn issue(state: &State, mut body: Value, wanted: &TokenRequest) -> Result<(Value, Vec<String>), ApiError> {
     let (namespace, name) = (wanted.target.namespace.as_str(), wanted.target.name.as_str());
     let account = get(state, "", "serviceaccounts", namespace, name)?
         .ok_or_else(|| ApiError::not_found("", "serviceaccounts", name))?;
@@ -153,7 +153,7 @@ fn issue(state: &State, mut body: Value, wanted: &Wanted) -> Result<(Value, Vec<
 }
 
 /// Lets admission see the request, and change it.
-fn admit(state: &State, body: &mut Value, wanted: &Wanted) -> Result<Vec<String>, ApiError> {
+fn admit(state: &State, body: &mut Value, wanted: &TokenRequest) -> Result<Vec<String>, ApiError> {
     const KIND: BodyKind = BodyKind { group: GROUP, version: "v1", kind: "TokenRequest" };
     body["kind"] = KIND.kind.into();
     body["apiVersion"] = "authentication.k8s.io/v1".into();

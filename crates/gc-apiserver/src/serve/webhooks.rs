@@ -90,8 +90,9 @@ impl Pending {
         let task = webhooks.runtime.spawn(async move {
             let begun = Instant::now();
             let answer = tokio::time::timeout(timeout, ask(&channels, &call)).await;
-            let answer = answer.unwrap_or_else(|_| Err(Failed::at(&call.url, "context deadline exceeded")));
-            let result = answer.map_err(|Failed(failure)| failure);
+            let answer =
+                answer.unwrap_or_else(|_| Err(FailedCall::at(&call.url, "context deadline exceeded")));
+            let result = answer.map_err(|FailedCall(failure)| failure);
             // The receiver is gone if it stopped waiting.
             let _ = done.send(WebhookAnswer { result, took: begun.elapsed() });
         });
@@ -118,9 +119,9 @@ impl Pending {
 }
 
 /// A call that failed, in the words of a Go client.
-struct Failed(WebhookFailure);
+struct FailedCall(WebhookFailure);
 
-impl Failed {
+impl FailedCall {
     /// The call of a URL that was not answered.
     fn at(url: &str, why: impl std::fmt::Display) -> Self {
         Self(WebhookFailure::unavailable(format!("Post {url:?}: {why}")))
@@ -137,23 +138,23 @@ struct Hop<'a> {
 }
 
 /// Calls a webhook as a client in Go does: it follows redirects, and tries again where the answer says after what time.
-async fn ask(channels: &Arc<Channels>, call: &WebhookCall) -> Result<Value, Failed> {
+async fn ask(channels: &Arc<Channels>, call: &WebhookCall) -> Result<Value, FailedCall> {
     let mut body = Vec::new();
-    write_json(&mut body, &call.body).map_err(|why| Failed::at(&call.url, why))?;
+    write_json(&mut body, &call.body).map_err(|why| FailedCall::at(&call.url, why))?;
     let body = Bytes::from(body);
     let mut retries = 0;
     loop {
         let uri: Uri = call
             .url
             .parse()
-            .map_err(|why| Failed::at(&call.url, format!("the URL cannot be read: {why}")))?;
+            .map_err(|why| FailedCall::at(&call.url, format!("the URL cannot be read: {why}")))?;
         let hop = Hop { channels, call, method: Method::POST, uri, body: body.clone() };
-        let (head, bytes) = follow(hop).await.map_err(|why| Failed::at(&call.url, why))?;
+        let (head, bytes) = follow(hop).await.map_err(|why| FailedCall::at(&call.url, why))?;
         let is_busy = head.status == StatusCode::TOO_MANY_REQUESTS || head.status.is_server_error();
         match retry_after(&head.headers).filter(|_| is_busy && retries < MOST_RETRIES) {
             // Bounded by the timeout of the call.
             Some(pause) => tokio::time::sleep(pause).await,
-            None => return read(&head, &bytes).map_err(Failed),
+            None => return read(&head, &bytes).map_err(FailedCall),
         }
         retries += 1;
     }

@@ -122,7 +122,7 @@ async fn send<C: AsyncRead + AsyncWrite>(
     encoding: Encoding,
 ) -> std::io::Result<()> {
     let (mut from, mut to) = tokio::io::split(connection);
-    let (mut received, mut incoming) = (BytesMut::new(), Incoming::default());
+    let (mut received, mut incoming) = (BytesMut::new(), FrameReader::default());
     loop {
         tokio::select! {
             piece = std::future::poll_fn(|cx| watch.poll_piece(cx)) => match piece {
@@ -197,11 +197,11 @@ enum Control {
 
 /// What has been read of the client's frames. Their messages mean nothing here, and are dropped as they come.
 #[derive(Default)]
-struct Incoming {
+struct FrameReader {
     dropped: u64,
 }
 
-impl Incoming {
+impl FrameReader {
     /// The next thing that the client wants, once it has arrived.
     fn next(&mut self, received: &mut BytesMut) -> Poll<Control> {
         loop {
@@ -317,7 +317,7 @@ mod tests {
         for (sent, want) in table {
             for size in [1, 3, sent.len()] {
                 let (mut received, mut incoming, mut found) =
-                    (BytesMut::new(), Incoming::default(), Vec::new());
+                    (BytesMut::new(), FrameReader::default(), Vec::new());
                 for bytes in sent.chunks(size) {
                     received.extend_from_slice(bytes);
                     while let Poll::Ready(control) = incoming.next(&mut received) {
@@ -341,7 +341,7 @@ mod tests {
         #[test]
         fn what_waits_is_bounded(pieces in vec(vec(any::<u8>(), 0..300), 0..20)) {
             const MOST: usize = 14 + 125;
-            let (mut received, mut incoming) = (BytesMut::new(), Incoming::default());
+            let (mut received, mut incoming) = (BytesMut::new(), FrameReader::default());
             for piece in pieces {
                 received.extend_from_slice(&piece);
                 while let Poll::Ready(control) = incoming.next(&mut received) {

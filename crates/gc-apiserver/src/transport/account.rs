@@ -103,7 +103,7 @@ fn cgroup_files(groups: &str) -> Vec<String> {
 
 /// What a client has shown of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Standing {
+pub(crate) enum ClientStanding {
     /// No valid credentials.
     #[default]
     Anonymous,
@@ -113,7 +113,7 @@ pub(crate) enum Standing {
     Privileged,
 }
 
-impl Standing {
+impl ClientStanding {
     /// All, from the lowest.
     pub(crate) const ALL: [Self; 3] = [Self::Anonymous, Self::Authenticated, Self::Privileged];
 
@@ -139,7 +139,7 @@ pub(crate) struct OverBudget;
 #[derive(Debug)]
 pub(crate) struct Account {
     budget: usize,
-    held: [AtomicUsize; Standing::ALL.len()],
+    held: [AtomicUsize; ClientStanding::ALL.len()],
 }
 
 impl Account {
@@ -155,29 +155,29 @@ impl Account {
     }
 
     /// Bytes that are held for clients of this standing.
-    pub(crate) fn held(&self, standing: Standing) -> usize {
+    pub(crate) fn held(&self, standing: ClientStanding) -> usize {
         self.held[standing.index()].load(Ordering::Relaxed)
     }
 
     /// How much may be held for clients of this standing and of all lower ones together.
-    pub(crate) fn limit(&self, standing: Standing) -> usize {
+    pub(crate) fn limit(&self, standing: ClientStanding) -> usize {
         match standing {
-            Standing::Anonymous => self.budget / 8 * ANONYMOUS_EIGHTHS,
-            Standing::Authenticated => self.budget / 8 * AUTHENTICATED_EIGHTHS,
-            Standing::Privileged => self.budget,
+            ClientStanding::Anonymous => self.budget / 8 * ANONYMOUS_EIGHTHS,
+            ClientStanding::Authenticated => self.budget / 8 * AUTHENTICATED_EIGHTHS,
+            ClientStanding::Privileged => self.budget,
         }
     }
 
     /// Whether no limit is exceeded that counts what is held for this standing.
-    fn is_within(&self, standing: Standing) -> bool {
+    fn is_within(&self, standing: ClientStanding) -> bool {
         let mut below = 0;
-        Standing::ALL.into_iter().all(|each| {
+        ClientStanding::ALL.into_iter().all(|each| {
             below += self.held(each);
             each < standing || below <= self.limit(each)
         })
     }
 
-    fn take(&self, standing: Standing, bytes: usize) -> Result<(), OverBudget> {
+    fn take(&self, standing: ClientStanding, bytes: usize) -> Result<(), OverBudget> {
         self.held[standing.index()].fetch_add(bytes, Ordering::SeqCst);
         if self.is_within(standing) {
             return Ok(());
@@ -186,14 +186,14 @@ impl Account {
         Err(OverBudget)
     }
 
-    fn give_back(&self, standing: Standing, bytes: usize) {
+    fn give_back(&self, standing: ClientStanding, bytes: usize) {
         self.held[standing.index()].fetch_sub(bytes, Ordering::SeqCst);
     }
 
     /// Charges bytes, also to `owner`, until the charge is dropped.
     pub(crate) fn charge(
         self: &Arc<Self>,
-        standing: Standing,
+        standing: ClientStanding,
         owner: &Arc<AtomicUsize>,
         bytes: usize,
     ) -> Result<Charge, OverBudget> {
@@ -209,7 +209,7 @@ pub(crate) struct Charge {
     account: Arc<Account>,
     /// Sum of the charges of one client.
     owner: Arc<AtomicUsize>,
-    standing: Standing,
+    standing: ClientStanding,
     bytes: usize,
 }
 
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn each_standing_leaves_room_for_higher_ones() {
-        use Standing::{Anonymous, Authenticated, Privileged};
+        use ClientStanding::{Anonymous, Authenticated, Privileged};
         let account = Account::new(MemoryBudget::of_bytes(80 << 20));
         let owner = Arc::default();
         let mebibytes = |standing, count: usize| account.charge(standing, &owner, count << 20);
@@ -269,7 +269,7 @@ mod tests {
         drop(authenticated);
         assert_eq!((part.bytes(), account.held(Authenticated)), (30 << 20, 30 << 20));
         drop((anonymous, part, privileged));
-        assert_eq!(Standing::ALL.map(|standing| account.held(standing)), [0; 3]);
+        assert_eq!(ClientStanding::ALL.map(|standing| account.held(standing)), [0; 3]);
         assert_eq!(owner.load(Ordering::Relaxed), 0);
     }
 

@@ -10,7 +10,7 @@ use gc_registry::resource::ResourceDefinition;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
 use http::{HeaderMap, Response, StatusCode};
 
-use crate::encode::list::{Begun, ItemForm, ListStream, list_meta};
+use crate::encode::list::{ItemForm, ListStart, ListStream, list_meta};
 use crate::encode::negotiate::{Encoding, Form, Purpose, Representation};
 use crate::encode::table::{IncludeObject, Table};
 use crate::encode::{protobuf_answer, render};
@@ -201,8 +201,8 @@ fn write_list(
             return Ok(whole(render::value(&value, representation), representation, gzip));
         }
         let text = match ListStream::begin(kind, api_version, list, form, plain, false) {
-            Begun::Whole(bytes) => bytes.to_vec(),
-            Begun::Stream(mut stream, _) => {
+            ListStart::Whole(bytes) => bytes.to_vec(),
+            ListStart::Stream(mut stream, _) => {
                 let mut all = Vec::new();
                 while let Some(piece) = stream.next_piece() {
                     // It is rendered whole: where there is no memory for that, the request ends, and not the process.
@@ -216,8 +216,8 @@ fn write_list(
         return Ok(whole(render::value(&value, representation), representation, gzip));
     }
     Ok(match ListStream::begin(kind, api_version, list, form, representation, gzip) {
-        Begun::Whole(bytes) => whole(bytes, representation, false),
-        Begun::Stream(stream, compressed) => {
+        ListStart::Whole(bytes) => whole(bytes, representation, false),
+        ListStart::Stream(stream, compressed) => {
             let mut response = Response::new(AnswerBody::List(stream));
             let headers = response.headers_mut();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(representation.content_type()));

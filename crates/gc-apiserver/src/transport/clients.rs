@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
 
-use super::account::{Account, Charge, OverBudget, Standing, soft_limit};
+use super::account::{Account, Charge, ClientStanding, OverBudget, soft_limit};
 use super::doors::Doors;
 use crate::loss_metrics::LossMetrics;
 
@@ -115,8 +115,8 @@ impl Client {
     }
 
     /// What it has shown of itself.
-    pub(crate) fn standing(&self) -> Standing {
-        Standing::ALL.into_iter().nth(self.standing.load(Ordering::Relaxed).into()).unwrap_or_default()
+    pub(crate) fn standing(&self) -> ClientStanding {
+        ClientStanding::ALL.into_iter().nth(self.standing.load(Ordering::Relaxed).into()).unwrap_or_default()
     }
 
     /// Charges bytes to it until the charge is dropped. Where there is no room, a connection that holds much ends.
@@ -163,14 +163,14 @@ impl Client {
     /// Credentials were no good. A connection on which none were is cut off after some.
     pub(crate) fn denied(&self) {
         let before = self.denials.fetch_add(1, Ordering::SeqCst);
-        if self.standing() == Standing::Anonymous && before + 1 == MAXIMUM_DENIALS {
+        if self.standing() == ClientStanding::Anonymous && before + 1 == MAXIMUM_DENIALS {
             self.losses().connection("refusals");
             self.silence();
         }
     }
 
     /// A user has shown valid credentials on this connection.
-    pub(crate) fn authenticated(self: &Arc<Self>, user: &str, standing: Standing) {
+    pub(crate) fn authenticated(self: &Arc<Self>, user: &str, standing: ClientStanding) {
         if self.standing() < standing {
             self.clients.promote(self, user, standing);
         }
@@ -188,7 +188,7 @@ impl Client {
     /// Ends a connection whose peer does harm: without a word, and without a sign that it has ended. That of an administrator is
     /// cut off.
     pub(crate) fn silence(&self) {
-        if self.standing() == Standing::Privileged {
+        if self.standing() == ClientStanding::Privileged {
             return self.end(Ending::AtOnce);
         }
         self.end(Ending::Silenced);
@@ -385,7 +385,7 @@ impl Clients {
 
     /// Takes a connection in. Where places are short, one without credentials ends for it: of the address that has most of them,
     /// and one that is idle before others. `None` if no place can be had in this way, or too many come from the address.
-    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Admitted> {
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<AdmittedConnection> {
         let address = address.to_canonical();
         if !self.doors.may_enter(address) {
             self.losses.connection("rate");
@@ -396,7 +396,9 @@ impl Clients {
         let base = loop {
             let is_short =
                 register.anonymous.count >= self.limits.anonymous || register.staying() >= self.limits.total;
-            if !is_short && let Ok(base) = self.account.charge(Standing::Anonymous, &held, CONNECTION_BYTES) {
+            if !is_short
+                && let Ok(base) = self.account.charge(ClientStanding::Anonymous, &held, CONNECTION_BYTES)
+            {
                 break base;
             }
             let Some(victim) = register.victim(&register.anonymous) else {
@@ -427,11 +429,11 @@ impl Clients {
         });
         register.anonymous.insert(&client.address, client.number);
         register.open.insert(client.number, Arc::clone(&client));
-        Some(Admitted(client))
+        Some(AdmittedConnection(client))
     }
 
     /// Counts a connection among those of a higher standing. Where users have too many, one of the user with most of them ends.
-    fn promote(&self, client: &Arc<Client>, user: &str, standing: Standing) {
+    fn promote(&self, client: &Arc<Client>, user: &str, standing: ClientStanding) {
         let mut register = self.register();
         if client.standing() >= standing || register.expelled.contains(&client.number) {
             return;
@@ -439,7 +441,7 @@ impl Clients {
         client.standing.store(standing as u8, Ordering::Relaxed);
         self.doors.prove(client.address);
         register.leave(client);
-        if standing < Standing::Privileged {
+        if standing < ClientStanding::Privileged {
             let user: Arc<str> = user.into();
             register.authenticated.insert(&user, client.number);
             register.users.insert(client.number, user);
@@ -459,13 +461,13 @@ impl Clients {
 
     /// Ends the connection that holds most, of the lowest standing that holds anything and no higher one than `standing`. Those of
     /// administrators stay.
-    fn shed(&self, standing: Standing) {
+    fn shed(&self, standing: ClientStanding) {
         let mut register = self.register();
         if register.shed_at.is_some_and(|at| at.elapsed() < SHEDDING_PERIOD) {
             return;
         }
         register.shed_at = Some(Instant::now());
-        let highest = standing.min(Standing::Authenticated);
+        let highest = standing.min(ClientStanding::Authenticated);
         let heaviest = register
             .open
             .values()
@@ -493,16 +495,16 @@ impl Clients {
 
 /// A connection that was taken in; its place is given back when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Admitted(Arc<Client>);
+pub(crate) struct AdmittedConnection(Arc<Client>);
 
-impl Admitted {
+impl AdmittedConnection {
     /// The connection.
     pub(crate) fn client(&self) -> &Arc<Client> {
         &self.0
     }
 }
 
-impl Drop for Admitted {
+impl Drop for AdmittedConnection {
     fn drop(&mut self) {
         self.0.base().take();
         self.0.clients.forget(&self.0);
@@ -520,7 +522,7 @@ pub(crate) mod tests {
     }
 
     /// One connection with room for everything.
-    pub(crate) fn lone_client() -> Admitted {
+    pub(crate) fn lone_client() -> AdmittedConnection {
         clients(Limits::of_files(None), 1 << 30).admit(address("10.0.0.1")).unwrap()
     }
 
@@ -528,7 +530,7 @@ pub(crate) mod tests {
         text.parse().unwrap()
     }
 
-    fn is_cut_off(admitted: &Admitted) -> bool {
+    fn is_cut_off(admitted: &AdmittedConnection) -> bool {
         *admitted.client().ending.borrow() >= Ending::Silenced
     }
 
@@ -540,7 +542,7 @@ pub(crate) mod tests {
         let other = admit("10.0.0.1");
         assert_eq!(flood.each_ref().map(is_cut_off), [true, false, false], "the oldest of the largest group");
         assert!(!is_cut_off(&other));
-        other.client().authenticated("jane", Standing::Authenticated);
+        other.client().authenticated("jane", ClientStanding::Authenticated);
         let third = admit("10.0.0.3");
         let fourth = admit("10.0.0.4");
         assert_eq!(flood.each_ref().map(is_cut_off), [true, true, false]);
@@ -552,7 +554,8 @@ pub(crate) mod tests {
         assert!(register.users.is_empty() && register.anonymous.sizes.is_empty());
         assert!(register.authenticated.sizes.is_empty() && register.expelled.is_empty());
         assert_eq!(
-            clients.account.held(Standing::Anonymous) + clients.account.held(Standing::Authenticated),
+            clients.account.held(ClientStanding::Anonymous)
+                + clients.account.held(ClientStanding::Authenticated),
             0
         );
     }
@@ -566,13 +569,13 @@ pub(crate) mod tests {
         held[1].client().silence();
         held[1].client().release();
         assert!(held[1].client().is_silenced());
-        let held_bytes = clients.account.held(Standing::Anonymous);
+        let held_bytes = clients.account.held(ClientStanding::Anonymous);
         assert_eq!(held_bytes, 2 * CONNECTION_BYTES);
         let _fourth = admit();
         let endings = held.each_ref().map(|one| *one.client().ending.borrow());
         assert_eq!(endings, [Ending::NotAsked, Ending::AtOnce, Ending::NotAsked]);
         let administrator = clients.admit(address("10.0.0.2")).unwrap();
-        administrator.client().authenticated("root", Standing::Privileged);
+        administrator.client().authenticated("root", ClientStanding::Privileged);
         administrator.client().silence();
         assert!(!administrator.client().is_silenced() && is_cut_off(&administrator));
     }
@@ -585,11 +588,11 @@ pub(crate) mod tests {
             admitted.client().authenticated(user, standing);
             admitted
         };
-        let root = admit("root", Standing::Privileged);
-        let eve = [admit("eve", Standing::Authenticated), admit("eve", Standing::Authenticated)];
-        let bob = admit("bob", Standing::Authenticated);
+        let root = admit("root", ClientStanding::Privileged);
+        let eve = [admit("eve", ClientStanding::Authenticated), admit("eve", ClientStanding::Authenticated)];
+        let bob = admit("bob", ClientStanding::Authenticated);
         assert_eq!(eve.each_ref().map(is_cut_off), [true, false], "one of the user who has most");
-        let second = admit("root", Standing::Privileged);
+        let second = admit("root", ClientStanding::Privileged);
         assert!(![&root, &bob, &second].into_iter().any(is_cut_off));
         assert!(clients.admit(address("10.0.0.1")).is_none(), "everybody has shown credentials");
     }
@@ -599,7 +602,7 @@ pub(crate) mod tests {
         let clients = clients(Limits::of_files(None), 80 << 20);
         let admit = || clients.admit(address("10.0.0.1")).unwrap();
         let (small, large, user) = (admit(), admit(), admit());
-        user.client().authenticated("jane", Standing::Authenticated);
+        user.client().authenticated("jane", ClientStanding::Authenticated);
         let mut charges = vec![
             small.client().charge(1 << 20).unwrap(),
             large.client().charge(8 << 20).unwrap(),
@@ -632,7 +635,7 @@ pub(crate) mod tests {
     #[test]
     fn credentials_that_are_no_good_are_few() {
         let (admitted, user) = (lone_client(), lone_client());
-        user.client().authenticated("jane", Standing::Authenticated);
+        user.client().authenticated("jane", ClientStanding::Authenticated);
         for _ in 1..MAXIMUM_DENIALS {
             admitted.client().denied();
             assert!(!is_cut_off(&admitted));

@@ -13,12 +13,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::account::Standing;
-use super::clients::{Admitted, Client, Ending, MAXIMUM_STREAMS};
+use super::account::ClientStanding;
+use super::clients::{AdmittedConnection, Client, Ending, MAXIMUM_STREAMS};
 use super::frames::FloodGuard;
 use super::stall::StallGuard;
 use super::streams::{
-    HeldBody, STREAM_WINDOW, Sending, StreamError, StreamExecutor, WindowPatience, request_bytes,
+    HeldBody, STREAM_WINDOW, SendingBody, StreamError, StreamExecutor, WindowPatience, request_bytes,
 };
 
 /// How long the header of a request may take.
@@ -89,7 +89,7 @@ pub(crate) fn wants_web_socket(headers: &HeaderMap) -> bool {
 #[derive(Clone)]
 pub(crate) struct Upgrade {
     pub(crate) connection: OnUpgrade,
-    pub(crate) place: Arc<Admitted>,
+    pub(crate) place: Arc<AdmittedConnection>,
 }
 
 impl Upgrade {
@@ -126,7 +126,7 @@ pub(crate) async fn converse<I, B, F>(
             match answering.await {
                 Ok(answer) => {
                     drop(charge);
-                    Sending::answer(&client, under_way, answer, reads)
+                    SendingBody::answer(&client, under_way, answer, reads)
                 }
                 Err(never) => match never {},
             }
@@ -147,8 +147,8 @@ pub(crate) async fn converse<I, B, F>(
         () = client.asked(Ending::Silenced) => return,
         ended = &mut serving => return report(ended),
         () = farewell => match client.standing() {
-            Standing::Anonymous => ANONYMOUS_FAREWELL_PATIENCE,
-            Standing::Authenticated | Standing::Privileged => FAREWELL_PATIENCE,
+            ClientStanding::Anonymous => ANONYMOUS_FAREWELL_PATIENCE,
+            ClientStanding::Authenticated | ClientStanding::Privileged => FAREWELL_PATIENCE,
         },
         () = client.idle(patience.idle.first, patience.idle.later) => GOODBYE_PATIENCE,
     };

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::account::Standing;
+use super::account::ClientStanding;
 use super::clients::{Client, MAXIMUM_STREAMS};
 
 /// What an HTTP/2 connection begins with.
@@ -127,7 +127,7 @@ impl Counter {
     }
 
     /// Reads what a peer of this standing has sent; whether it may continue.
-    fn read(&mut self, mut bytes: &[u8], standing: Standing) -> bool {
+    fn read(&mut self, mut bytes: &[u8], standing: ClientStanding) -> bool {
         while !bytes.is_empty() {
             match &mut self.position {
                 Position::Other => return true,
@@ -175,7 +175,7 @@ impl Counter {
         }
     }
 
-    fn count(&mut self, [first, second, third, kind, ..]: [u8; HEADER], standing: Standing) -> bool {
+    fn count(&mut self, [first, second, third, kind, ..]: [u8; HEADER], standing: ClientStanding) -> bool {
         let length = u32::from_be_bytes([0, first, second, third]) as usize;
         self.position =
             if length == 0 { Position::Header([0; HEADER], 0) } else { Position::Payload(length) };
@@ -183,15 +183,15 @@ impl Counter {
             HEADERS => {
                 self.allowance.earn(FRAMES_PER_REQUEST);
                 self.anonymous.earn(FRAMES_PER_REQUEST);
-                standing > Standing::Anonymous || self.requests.spend()
+                standing > ClientStanding::Anonymous || self.requests.spend()
             }
             // The library bounds how many of them a header block may have.
             CONTINUATION => true,
             DATA if length > 0 => true,
             RST_STREAM => {
-                (standing > Standing::Anonymous || self.anonymous_resets.spend()) && self.resets.spend()
+                (standing > ClientStanding::Anonymous || self.anonymous_resets.spend()) && self.resets.spend()
             }
-            _ => (standing > Standing::Anonymous || self.anonymous.spend()) && self.allowance.spend(),
+            _ => (standing > ClientStanding::Anonymous || self.anonymous.spend()) && self.allowance.spend(),
         }
     }
 }
@@ -274,7 +274,8 @@ mod tests {
     fn read(counter: &mut Counter, frame: &[u8], chunk: usize) -> usize {
         let all = frame.repeat(10_000);
         let read =
-            all.chunks(chunk).take_while(|some| counter.read(some, Standing::Authenticated)).count() * chunk;
+            all.chunks(chunk).take_while(|some| counter.read(some, ClientStanding::Authenticated)).count()
+                * chunk;
         read.min(all.len()) / frame.len()
     }
 
@@ -298,7 +299,7 @@ mod tests {
         for (what, frame, goes_on) in table {
             for chunk in [1, 7, frame.len()] {
                 let mut counter = Counter::new();
-                assert!(counter.read(PREFACE, Standing::Authenticated));
+                assert!(counter.read(PREFACE, ClientStanding::Authenticated));
                 let count = read(&mut counter, &frame, chunk);
                 // The clock may have allowed a few more.
                 assert_eq!(count == 10_000, goes_on, "{what}, {chunk} at a time: {count}");
@@ -310,7 +311,7 @@ mod tests {
     #[test]
     fn what_was_sent_pays_for_the_windows_that_are_granted() {
         let mut counter = Counter::new();
-        assert!(counter.read(PREFACE, Standing::Authenticated));
+        assert!(counter.read(PREFACE, ClientStanding::Authenticated));
         counter.sent(10_000 * 64);
         assert_eq!(read(&mut counter, &frame(0x8, 4), 13), 10_000);
     }
@@ -320,15 +321,15 @@ mod tests {
         let mut counter = Counter::new();
         let burst = usize::try_from(ANONYMOUS_BURST).unwrap();
         let ping = frame(0x6, 8);
-        assert!(counter.read(PREFACE, Standing::Anonymous));
-        assert!((0..burst).all(|_| counter.read(&ping, Standing::Anonymous)));
-        assert!((0..burst).any(|_| !counter.read(&ping, Standing::Anonymous)));
-        assert!((0..burst).all(|_| counter.read(&ping, Standing::Authenticated)));
+        assert!(counter.read(PREFACE, ClientStanding::Anonymous));
+        assert!((0..burst).all(|_| counter.read(&ping, ClientStanding::Anonymous)));
+        assert!((0..burst).any(|_| !counter.read(&ping, ClientStanding::Anonymous)));
+        assert!((0..burst).all(|_| counter.read(&ping, ClientStanding::Authenticated)));
         let reset = frame(RST_STREAM, 4);
         let burst = usize::try_from(ANONYMOUS_RESET_BURST).unwrap();
-        assert!((0..burst).all(|_| counter.read(&reset, Standing::Anonymous)));
-        assert!((0..burst).any(|_| !counter.read(&reset, Standing::Anonymous)));
-        assert!((0..burst).all(|_| counter.read(&reset, Standing::Authenticated)));
+        assert!((0..burst).all(|_| counter.read(&reset, ClientStanding::Anonymous)));
+        assert!((0..burst).any(|_| !counter.read(&reset, ClientStanding::Anonymous)));
+        assert!((0..burst).all(|_| counter.read(&reset, ClientStanding::Authenticated)));
     }
 
     #[test]
@@ -336,17 +337,17 @@ mod tests {
         let mut counter = Counter::new();
         let burst = usize::try_from(REQUEST_BURST).unwrap();
         let request = frame(HEADERS, 7);
-        assert!(counter.read(PREFACE, Standing::Anonymous));
-        assert!((0..burst).all(|_| counter.read(&request, Standing::Anonymous)));
+        assert!(counter.read(PREFACE, ClientStanding::Anonymous));
+        assert!((0..burst).all(|_| counter.read(&request, ClientStanding::Anonymous)));
         // The clock may have allowed a few more.
-        assert!((0..10 * burst).any(|_| !counter.read(&request, Standing::Anonymous)));
-        assert!((0..10 * burst).all(|_| counter.read(&request, Standing::Authenticated)));
+        assert!((0..10 * burst).any(|_| !counter.read(&request, ClientStanding::Anonymous)));
+        assert!((0..10 * burst).all(|_| counter.read(&request, ClientStanding::Authenticated)));
     }
 
     #[test]
     fn other_protocols_are_not_counted() {
         let mut counter = Counter::new();
-        assert!(counter.read(b"PRI * HTTP/1.1\r\n", Standing::Anonymous));
+        assert!(counter.read(b"PRI * HTTP/1.1\r\n", ClientStanding::Anonymous));
         assert_eq!(read(&mut counter, &frame(0x6, 8), 17), 10_000);
     }
 }

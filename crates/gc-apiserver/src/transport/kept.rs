@@ -21,13 +21,13 @@ impl<T> Returned<T> {
 
 /// The connection.
 #[derive(Debug)]
-pub(crate) struct Kept<T> {
+pub(crate) struct TtlCache<T> {
     /// Only taken when it is dropped.
     inner: Option<T>,
     returned: Arc<Mutex<Option<T>>>,
 }
 
-impl<T> Kept<T> {
+impl<T> TtlCache<T> {
     /// A connection, and the place where it is handed back.
     pub(crate) fn new(inner: T) -> (Self, Returned<T>) {
         let returned = Arc::new(Mutex::new(None));
@@ -35,7 +35,7 @@ impl<T> Kept<T> {
     }
 }
 
-impl Kept<TcpStream> {
+impl TtlCache<TcpStream> {
     /// Waits until something was received.
     pub(crate) async fn readable(&self) -> io::Result<()> {
         match &self.inner {
@@ -45,19 +45,19 @@ impl Kept<TcpStream> {
     }
 }
 
-impl<T: Unpin> Kept<T> {
+impl<T: Unpin> TtlCache<T> {
     fn inner(self: Pin<&mut Self>) -> io::Result<Pin<&mut T>> {
         self.get_mut().inner.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
-impl<T> Drop for Kept<T> {
+impl<T> Drop for TtlCache<T> {
     fn drop(&mut self) {
         *self.returned.lock().unwrap_or_else(PoisonError::into_inner) = self.inner.take();
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Kept<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for TtlCache<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -67,7 +67,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Kept<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Kept<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for TtlCache<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.inner()?.poll_write(cx, bytes)
     }

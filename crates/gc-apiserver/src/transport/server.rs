@@ -42,11 +42,11 @@ use crate::serve::service;
 use crate::serve::webhooks::Webhooks;
 use crate::state::{Clock, State, StateParts};
 use crate::transport::account::MemoryBudget;
-use crate::transport::clients::{Admitted, Client, Clients, Ending};
+use crate::transport::clients::{AdmittedConnection, Client, Clients, Ending};
 use crate::transport::connections::{Patience, converse};
 use crate::transport::doors::TURN;
 use crate::transport::in_process::InProcess;
-use crate::transport::kept::Kept;
+use crate::transport::kept::TtlCache;
 use crate::transport::stop::Stop;
 use crate::transport::unserved::unserved;
 
@@ -294,7 +294,7 @@ impl Server {
             background.spawn(expire_history(Arc::clone(&state), periods).boxed());
         }
 
-        let accepting = Accepting { state: Arc::clone(&state), acceptor, authorities, patience };
+        let accepting = ListenerSettings { state: Arc::clone(&state), acceptor, authorities, patience };
         let (mut entrance, opened) = Entrance::closed();
         if let Some((listener, _)) = listener {
             entrance.open(listener);
@@ -471,14 +471,18 @@ impl Drop for RunningServer {
 
 /// What every connection is served with.
 #[derive(Clone)]
-struct Accepting {
+struct ListenerSettings {
     state: Arc<State>,
     acceptor: TlsAcceptor,
     authorities: ClientAuthorities,
     patience: Patience,
 }
 
-async fn serve(accepting: Accepting, opened: oneshot::Receiver<TcpListener>, mut background: JoinSet<()>) {
+async fn serve(
+    accepting: ListenerSettings,
+    opened: oneshot::Receiver<TcpListener>,
+    mut background: JoinSet<()>,
+) {
     let mut connections = JoinSet::new();
     let mut stop = accepting.state.stop.clone();
     tokio::select! {
@@ -496,7 +500,12 @@ async fn serve(accepting: Accepting, opened: oneshot::Receiver<TcpListener>, mut
 }
 
 /// Accepts connections until the server stops.
-async fn accept(accepting: Accepting, listener: TcpListener, mut stop: Stop, connections: &mut JoinSet<()>) {
+async fn accept(
+    accepting: ListenerSettings,
+    listener: TcpListener,
+    mut stop: Stop,
+    connections: &mut JoinSet<()>,
+) {
     let clients = &accepting.state.clients;
     loop {
         let (stream, peer) = tokio::select! {
@@ -523,11 +532,11 @@ async fn accept(accepting: Accepting, listener: TcpListener, mut stop: Stop, con
     }
 }
 
-async fn connection(accepting: Accepting, stream: TcpStream, admitted: Arc<Admitted>) {
-    let Accepting { state, acceptor, authorities, patience } = accepting;
+async fn connection(accepting: ListenerSettings, stream: TcpStream, admitted: Arc<AdmittedConnection>) {
+    let ListenerSettings { state, acceptor, authorities, patience } = accepting;
     let client = admitted.client();
     let _ = stream.set_nodelay(true);
-    let (stream, returned) = Kept::new(stream);
+    let (stream, returned) = TtlCache::new(stream);
     let handshake = tokio::select! {
         shaken = tokio::time::timeout(patience.handshake, shake_hands(&state.clients, client, acceptor, stream)) => shaken,
         () = client.asked(Ending::AtOnce) => return,
@@ -577,8 +586,8 @@ async fn shake_hands(
     clients: &Clients,
     client: &Client,
     acceptor: TlsAcceptor,
-    stream: Kept<TcpStream>,
-) -> std::io::Result<TlsStream<Kept<TcpStream>>> {
+    stream: TtlCache<TcpStream>,
+) -> std::io::Result<TlsStream<TtlCache<TcpStream>>> {
     // Whoever says nothing waits for no turn.
     stream.readable().await?;
     let turn = clients.doors().turn(client.address()).await;

@@ -14,7 +14,7 @@ use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::rt::Executor;
 
-use super::account::{Charge, OverBudget, Standing};
+use super::account::{Charge, ClientStanding, OverBudget};
 use super::clients::{AnonymousStream, Client, UnderWay};
 
 /// Bytes that a request takes while it is answered, besides its headers and its body.
@@ -59,7 +59,7 @@ impl Default for WindowPatience {
 
 impl WindowPatience {
     fn with(self, client: &Client) -> Duration {
-        if client.standing() == Standing::Anonymous { self.anonymous } else { self.authenticated }
+        if client.standing() == ClientStanding::Anonymous { self.anonymous } else { self.authenticated }
     }
 }
 
@@ -181,7 +181,7 @@ fn unread_bytes(headers: &HeaderMap) -> usize {
 }
 
 /// An answer that is being sent.
-pub(crate) struct Sending<B> {
+pub(crate) struct SendingBody<B> {
     body: B,
     /// The last byte of the piece that was handed over. HTTP/2 takes a piece of any size once there is a window for one byte: this
     /// one is taken when there is a window for the whole piece, so that the stream stays in sight until then.
@@ -193,7 +193,7 @@ pub(crate) struct Sending<B> {
     _anonymous: Option<Arc<AnonymousStream>>,
 }
 
-impl<B: HeldBody> Sending<B> {
+impl<B: HeldBody> SendingBody<B> {
     /// Makes the body of an answer one that is charged to a client. Where there is no room for the answer to a request that only
     /// `reads`, the client learns it.
     pub(crate) fn answer(
@@ -254,7 +254,7 @@ impl<B: HeldBody> Sending<B> {
     }
 }
 
-impl<B> Body for Sending<B>
+impl<B> Body for SendingBody<B>
 where
     B: HeldBody + Unpin,
 {
@@ -363,7 +363,7 @@ mod tests {
         let before = client.held_bytes();
         let pieces = vec![Bytes::from_static(b"shared"), vec![1; 5_000].into(), vec![2; 7_000].into()];
         let answer = HANDOVER.sync_scope(Arc::default(), || {
-            Sending::answer(client, client.begin(), Response::new(Pieces(pieces)), true).unwrap()
+            SendingBody::answer(client, client.begin(), Response::new(Pieces(pieces)), true).unwrap()
         });
         let mut body = answer.into_body();
         let (mut sizes, mut kept) = (Vec::new(), Vec::new());

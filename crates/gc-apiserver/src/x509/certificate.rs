@@ -1,6 +1,8 @@
 //! What a certificate says.
 
-use gc_registry::x509::{ALTERNATIVE_NAMES, AlternativeNames, Malformed, Subject, contents_of, elements};
+use gc_registry::x509::{
+    ALTERNATIVE_NAMES, AlternativeNames, MalformedDocument, Subject, contents_of, elements,
+};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use x509_cert::der::Decode as _;
@@ -83,8 +85,8 @@ impl Certificate {
     }
 
     /// Reads a certificate in DER.
-    pub(crate) fn from_der(der: &[u8]) -> Result<Self, Malformed> {
-        const WHAT: Malformed = Malformed("it is not a well-formed certificate");
+    pub(crate) fn from_der(der: &[u8]) -> Result<Self, MalformedDocument> {
+        const WHAT: MalformedDocument = MalformedDocument("it is not a well-formed certificate");
         let parsed = x509_cert::Certificate::from_der(der).map_err(|_| WHAT)?;
         let whole = elements(der, WHAT)?;
         let [signed, algorithm, _] = whole[..] else { return Err(WHAT) };
@@ -96,7 +98,7 @@ impl Certificate {
             return Err(WHAT);
         };
         if inner_algorithm != algorithm {
-            return Err(Malformed("its signature algorithms differ"));
+            return Err(MalformedDocument("its signature algorithms differ"));
         }
         let info = parsed.tbs_certificate().subject_public_key_info();
         let key = info.subject_public_key.as_bytes().ok_or(WHAT)?;
@@ -130,7 +132,7 @@ impl Certificate {
         let mut seen = Vec::new();
         for extension in parsed.tbs_certificate().extensions().into_iter().flatten() {
             if seen.contains(&extension.extn_id) {
-                return Err(Malformed("it has an extension twice"));
+                return Err(MalformedDocument("it has an extension twice"));
             }
             seen.push(extension.extn_id);
             let is_known = read.take_extension(extension)?;
@@ -140,8 +142,8 @@ impl Certificate {
     }
 
     /// Takes over an extension; `false` if it says something that decides and is unknown.
-    fn take_extension(&mut self, extension: &Extension) -> Result<bool, Malformed> {
-        const WHAT: Malformed = Malformed("an extension cannot be read");
+    fn take_extension(&mut self, extension: &Extension) -> Result<bool, MalformedDocument> {
+        const WHAT: MalformedDocument = MalformedDocument("an extension cannot be read");
         let value = extension.extn_value.as_bytes();
         match extension.extn_id {
             ALTERNATIVE_NAMES => {

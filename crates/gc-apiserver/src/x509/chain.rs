@@ -100,7 +100,7 @@ pub(crate) struct Pool(Vec<Certificate>);
 
 /// Where a certificate stands in a chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ChainPosition {
     Leaf,
     Intermediate,
     Root,
@@ -134,7 +134,7 @@ impl Pool {
         purpose: Purpose,
         now: i64,
     ) -> Result<(), Refusal> {
-        is_valid(own, Place::Leaf, &[], now)?;
+        is_valid(own, ChainPosition::Leaf, &[], now)?;
         if self.0.contains(own) {
             return if is_for(&[own], purpose) { Ok(()) } else { Err(Refusal::Purpose) };
         }
@@ -163,8 +163,8 @@ impl<'a> Search<'a> {
     fn extend(&mut self, chain: &[&'a Certificate]) -> Result<(), Refusal> {
         let Some(last) = chain.last() else { return Err(Refusal::UnknownAuthority(None)) };
         let (mut error, mut hint) = (None, None);
-        let roots = parents(&self.pool.0, last).map(|candidate| (Place::Root, candidate));
-        let others = parents(self.others, last).map(|candidate| (Place::Intermediate, candidate));
+        let roots = parents(&self.pool.0, last).map(|candidate| (ChainPosition::Root, candidate));
+        let others = parents(self.others, last).map(|candidate| (ChainPosition::Intermediate, candidate));
         for (place, candidate) in roots.chain(others).collect::<Vec<_>>() {
             if self.checks >= MOST_CHECKS {
                 return Err(Refusal::TooManyChecks);
@@ -183,7 +183,7 @@ impl<'a> Search<'a> {
                 continue;
             }
             let longer = [chain, &[candidate]].concat();
-            if place == Place::Intermediate {
+            if place == ChainPosition::Intermediate {
                 match self.extend(&longer) {
                     Ok(()) => return Ok(()),
                     Err(why) => error = Some(why),
@@ -247,20 +247,21 @@ pub(crate) fn check_dates(certificate: &Certificate, now: i64) -> Result<(), Ref
 /// Checks that a certificate can be at a place above this chain.
 fn is_valid(
     certificate: &Certificate,
-    place: Place,
+    place: ChainPosition,
     chain: &[&Certificate],
     now: i64,
 ) -> Result<(), Refusal> {
     check_dates(certificate, now)?;
-    if let (Some(constraints), true) = (&certificate.constraints, place != Place::Leaf) {
+    if let (Some(constraints), true) = (&certificate.constraints, place != ChainPosition::Leaf) {
         for names in chain.iter().filter_map(|below| below.names.as_ref()) {
             constraints.check(names).map_err(Refusal::Constrained)?;
         }
     }
-    if place == Place::Intermediate && !certificate.basic.is_some_and(|basic| basic.is_authority) {
+    if place == ChainPosition::Intermediate && !certificate.basic.is_some_and(|basic| basic.is_authority) {
         return Err(Refusal::NotAuthority);
     }
-    let path_length = certificate.basic.and_then(|basic| basic.path_length).filter(|_| place != Place::Leaf);
+    let path_length =
+        certificate.basic.and_then(|basic| basic.path_length).filter(|_| place != ChainPosition::Leaf);
     if path_length.is_some_and(|most| chain.len() - 1 > usize::from(most)) {
         return Err(Refusal::TooManyIntermediates);
     }

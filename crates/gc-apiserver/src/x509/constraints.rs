@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use gc_registry::x509::{AlternativeNames, Malformed};
+use gc_registry::x509::{AlternativeNames, MalformedDocument};
 use x509_cert::ext::pkix::NameConstraints;
 use x509_cert::ext::pkix::constraints::name::GeneralSubtree;
 use x509_cert::ext::pkix::name::GeneralName;
@@ -25,7 +25,7 @@ struct Subtrees {
 
 impl Subtrees {
     /// Reads subtrees; `false` if some are of a kind that is not known.
-    fn read(given: Option<&Vec<GeneralSubtree>>) -> Result<(Self, bool), Malformed> {
+    fn read(given: Option<&Vec<GeneralSubtree>>) -> Result<(Self, bool), MalformedDocument> {
         let (mut read, mut all_known) = (Self::default(), true);
         for subtree in given.into_iter().flatten() {
             match &subtree.base {
@@ -35,7 +35,9 @@ impl Subtrees {
                 GeneralName::IpAddress(range) => {
                     let bytes = range.as_bytes();
                     if !matches!(bytes.len(), 8 | 32) {
-                        return Err(Malformed("a constraint of addresses has neither 8 nor 32 bytes"));
+                        return Err(MalformedDocument(
+                            "a constraint of addresses has neither 8 nor 32 bytes",
+                        ));
                     }
                     let (address, mask) = bytes.split_at(bytes.len() / 2);
                     read.addresses.push((address.to_vec(), mask.to_vec()));
@@ -49,7 +51,7 @@ impl Subtrees {
 
 impl Constraints {
     /// Reads constraints; `false` if some are of a kind that is not known.
-    pub(super) fn read(given: &NameConstraints) -> Result<(Self, bool), Malformed> {
+    pub(super) fn read(given: &NameConstraints) -> Result<(Self, bool), MalformedDocument> {
         let (permitted, some) = Subtrees::read(given.permitted_subtrees.as_ref())?;
         let (excluded, others) = Subtrees::read(given.excluded_subtrees.as_ref())?;
         Ok((Self { permitted, excluded }, some && others))

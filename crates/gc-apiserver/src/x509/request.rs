@@ -1,6 +1,6 @@
 //! The signature of a certificate request, judged as Go's `CertificateRequest.CheckSignature` does.
 
-use gc_registry::x509::{CertificateRequest, Malformed, RequestSignature, contents_of, elements};
+use gc_registry::x509::{CertificateRequest, MalformedDocument, RequestSignature, contents_of, elements};
 use ring::signature::{
     RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY, RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
     RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY, RSA_PKCS1_2048_8192_SHA384, RsaParameters,
@@ -103,7 +103,7 @@ struct Key<'a> {
 
 impl<'a> Key<'a> {
     fn read(der: &'a [u8]) -> Option<Self> {
-        const WHAT: Malformed = Malformed("a public key cannot be read");
+        const WHAT: MalformedDocument = MalformedDocument("a public key cannot be read");
         let parts = elements(der, WHAT).ok()?;
         let [algorithm, bits] = parts[..] else { return None };
         let whole = contents_of(algorithm, WHAT).ok()?;
@@ -163,7 +163,7 @@ fn identifier(contents: &[u8]) -> Option<(ObjectIdentifier, &[u8])> {
 
 /// Bits of the modulus of an RSA key.
 fn modulus_bits(key: &[u8]) -> Option<usize> {
-    const WHAT: Malformed = Malformed("a modulus cannot be read");
+    const WHAT: MalformedDocument = MalformedDocument("a modulus cannot be read");
     let parts = elements(key, WHAT).ok()?;
     let modulus = contents_of(parts.first()?, WHAT).ok()?;
     let modulus = &modulus[modulus.iter().take_while(|byte| **byte == 0).count()..];

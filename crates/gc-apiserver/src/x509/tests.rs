@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use gc_registry::x509::{Malformed, elements};
+use gc_registry::x509::{MalformedDocument, elements};
 use rcgen::{
     BasicConstraints, CertificateParams, CidrSubnet, CustomExtension, DnType, ExtendedKeyUsagePurpose,
     GeneralSubtree, IsCa, Issuer, KeyPair, KeyUsagePurpose, NameConstraints, PKCS_ED25519, SanType,
@@ -105,7 +105,7 @@ impl Made {
             };
             [header, content].concat()
         };
-        let what = Malformed("");
+        let what = MalformedDocument("");
         let [signed, algorithm, _] = elements(&self.der, what).unwrap()[..] else { panic!() };
         let contents = elements(signed, what).unwrap();
         let contents = encode(SEQUENCE, &contents[1..contents.len() - 1]);

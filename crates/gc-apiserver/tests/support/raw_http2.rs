@@ -68,7 +68,7 @@ pub async fn next(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Option<
 
 /// What became of a connection until it ended.
 #[derive(Debug, Default)]
-pub struct Ended {
+pub struct ConnectionEnd {
     /// The codes that streams were reset with.
     pub resets: BTreeMap<u32, u32>,
     pub is_asked_to_go: bool,
@@ -77,8 +77,8 @@ pub struct Ended {
 }
 
 /// Reads until the connection ends.
-pub async fn read_to_end(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Ended {
-    let mut ended = Ended::default();
+pub async fn read_to_end(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> ConnectionEnd {
+    let mut ended = ConnectionEnd::default();
     while let Some(frame) = next(stream).await {
         match frame.kind {
             RST_STREAM => {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use gc_types::{GoDuration, UnixNanoseconds};
 
-use super::pods::{PodView, Running, Standing};
+use super::pods::{PodStanding, PodView, RunningContainers};
 use super::{ContainerState, PodUid};
 
 /// Longest file name that a link may have.
@@ -50,7 +50,7 @@ fn looks_like_a_uid(text: &str) -> bool {
 pub fn plan_directories<'a>(
     entries: &'a [LogEntry],
     pods: &PodView,
-    running: &Running,
+    running: &RunningContainers,
     listed: &BTreeSet<PodUid>,
     minimum_age: GoDuration,
     now: UnixNanoseconds,
@@ -59,7 +59,7 @@ pub fn plan_directories<'a>(
         entry.is_directory
             && now.since(entry.modified_at) >= minimum_age
             && pod_of_log_directory(&entry.name).is_some_and(|pod| {
-                !listed.contains(&pod) && pods.standing(&pod, running, now) == Standing::Gone
+                !listed.contains(&pod) && pods.standing(&pod, running, now) == PodStanding::Gone
             })
     };
     entries.iter().filter(is_removed).map(|entry| entry.name.as_str()).collect()
@@ -164,7 +164,7 @@ mod tests {
         let mut pods = view(&[LIVE], &[], &[&[GONE, STATIC][..], &strangers].concat());
         let plan = |pods: &PodView, listed: &[&str]| -> Vec<String> {
             let listed = listed.iter().map(|name| uid(name)).collect();
-            let (running, now) = (Running::default(), UnixNanoseconds(100));
+            let (running, now) = (RunningContainers::default(), UnixNanoseconds(100));
             plan_directories(&entries, pods, &running, &listed, GoDuration(10), now)
                 .iter()
                 .map(ToString::to_string)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use gc_types::{GoDuration, UnixNanoseconds};
 use hashbrown::HashMap;
 
-use super::pods::{PodView, Running, Standing};
+use super::pods::{PodStanding, PodView, RunningContainers};
 use super::{Container, ContainerState, PodUid, Sandbox};
 use crate::FixedState;
 use crate::numbers::Numbers;
@@ -131,7 +131,7 @@ struct Member {
 
 /// What the plan has to know of a pod that has containers.
 struct Owner<'a> {
-    standing: Standing,
+    standing: PodStanding,
     /// It has these init containers, and no regular container is listed yet.
     initialising: Option<&'a BTreeSet<Arc<str>>>,
 }
@@ -153,7 +153,7 @@ impl<'a> Planner<'a> {
         policy: ContainerPolicy,
         now: UnixNanoseconds,
     ) -> Self {
-        let running = Running::of(containers, sandboxes);
+        let running = RunningContainers::of(containers, sandboxes);
         let (mut uids, mut names) = (Numbers::new(), Numbers::new());
         let mut owners: Vec<Owner<'_>> = Vec::new();
         let mut places: HashMap<(usize, usize), usize, FixedState> = HashMap::default();
@@ -195,8 +195,8 @@ impl<'a> Planner<'a> {
     fn take_pods_that_are_gone(&mut self, pressure: bool) {
         for unit in std::mem::take(&mut self.units) {
             let reason = match self.pods[unit.pod].standing {
-                Standing::Gone => ContainerRemovalReason::PodGone,
-                Standing::Terminated if pressure => ContainerRemovalReason::PodFinished,
+                PodStanding::Gone => ContainerRemovalReason::PodGone,
+                PodStanding::Terminated if pressure => ContainerRemovalReason::PodFinished,
                 _ => {
                     self.units.push(unit);
                     continue;
@@ -215,7 +215,7 @@ impl<'a> Planner<'a> {
             unit.members.len()
         } else {
             // The kubelet has read everything that it needs of a finished pod.
-            usize::from(pod.standing != Standing::Terminated)
+            usize::from(pod.standing != PodStanding::Terminated)
         }
     }
 
@@ -377,7 +377,7 @@ fn unit_of(
 }
 
 impl<'a> Owner<'a> {
-    fn new(uid: &PodUid, pods: &'a PodView, running: &Running, now: UnixNanoseconds) -> Self {
+    fn new(uid: &PodUid, pods: &'a PodView, running: &RunningContainers, now: UnixNanoseconds) -> Self {
         let init_containers = pods.known.get(uid).map(|known| &known.init_containers);
         Self {
             standing: pods.standing(uid, running, now),

@@ -38,7 +38,7 @@ pub struct KnownPod {
 
 /// What may be done with the remains of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum PodStanding {
     /// The pod may still need it.
     Live,
     /// All of its containers have stopped for good, and the pod object still exists: removed under pressure only.
@@ -64,12 +64,12 @@ pub struct PodView {
 
 /// The running containers and sandboxes by pod, from one listing. Never iterated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Running {
+pub struct RunningContainers {
     containers: HashSet<PodUid, FixedState>,
     sandboxes: HashSet<PodUid, FixedState>,
 }
 
-impl Running {
+impl RunningContainers {
     /// Reads it off a listing. A container in an unknown state may run.
     #[must_use]
     pub fn of(containers: &[Container], sandboxes: &[Sandbox]) -> Self {
@@ -99,9 +99,9 @@ impl PodView {
 
     /// What may be done with the leftovers of a pod.
     #[must_use]
-    pub fn standing(&self, pod: &PodUid, running: &Running, now: UnixNanoseconds) -> Standing {
+    pub fn standing(&self, pod: &PodUid, running: &RunningContainers, now: UnixNanoseconds) -> PodStanding {
         if self.state != OracleState::Synced {
-            return Standing::Undetermined;
+            return PodStanding::Undetermined;
         }
         let sandbox_runs = running.sandboxes.contains(pod);
         let Some(known) = self.known.get(pod) else {
@@ -110,15 +110,15 @@ impl PodView {
             // static pod whose mirror could not be made).
             let gone =
                 !sandbox_runs && self.unknown_since.get(pod).is_some_and(|&since| self.is_long(since, now));
-            return if gone { Standing::Gone } else { Standing::Undetermined };
+            return if gone { PodStanding::Gone } else { PodStanding::Undetermined };
         };
         let containers_run = running.containers.contains(pod);
         if known.evicted || known.deleting && !containers_run && !sandbox_runs {
-            Standing::Gone
+            PodStanding::Gone
         } else if known.finished && !containers_run {
-            Standing::Terminated
+            PodStanding::Terminated
         } else {
-            Standing::Live
+            PodStanding::Live
         }
     }
 
@@ -192,27 +192,27 @@ mod tests {
 
     #[test]
     fn a_standing_needs_a_sure_oracle() {
-        let idle = Running::default();
-        let busy = Running {
+        let idle = RunningContainers::default();
+        let busy = RunningContainers {
             containers: [uid("p")].into_iter().collect(),
             sandboxes: [uid("p")].into_iter().collect(),
         };
         let pod =
             |finished, evicted, deleting| KnownPod { finished, evicted, deleting, ..KnownPod::default() };
         for (case, known, running, expected) in [
-            ("alive", pod(false, false, false), &idle, Standing::Live),
-            ("finished", pod(true, false, false), &idle, Standing::Terminated),
-            ("finished, still running", pod(true, false, false), &busy, Standing::Live),
-            ("evicted", pod(true, true, false), &busy, Standing::Gone),
-            ("deleting", pod(false, false, true), &idle, Standing::Gone),
-            ("deleting, still running", pod(false, false, true), &busy, Standing::Live),
+            ("alive", pod(false, false, false), &idle, PodStanding::Live),
+            ("finished", pod(true, false, false), &idle, PodStanding::Terminated),
+            ("finished, still running", pod(true, false, false), &busy, PodStanding::Live),
+            ("evicted", pod(true, true, false), &busy, PodStanding::Gone),
+            ("deleting", pod(false, false, true), &idle, PodStanding::Gone),
+            ("deleting, still running", pod(false, false, true), &busy, PodStanding::Live),
         ] {
             let mut view = view(&[], &[], &[]);
             view.known.insert(uid("p"), known);
             assert_eq!(view.standing(&uid("p"), running, at(0)), expected, "{case}");
             for state in [OracleState::Standalone, OracleState::Unsynced { why: "stale".into() }] {
                 view.state = state;
-                assert_eq!(view.standing(&uid("p"), running, at(0)), Standing::Undetermined, "{case}");
+                assert_eq!(view.standing(&uid("p"), running, at(0)), PodStanding::Undetermined, "{case}");
             }
         }
     }
@@ -233,8 +233,8 @@ mod tests {
     fn what_runs_is_not_gone() {
         use SandboxState::{NotReady, Ready};
         let pods = view(&["known"], &[], &["stranger"]);
-        for (state, expected) in [(Ready, Standing::Undetermined), (NotReady, Standing::Gone)] {
-            let running = Running::of(&[], &[sandbox("stranger", state, true)]);
+        for (state, expected) in [(Ready, PodStanding::Undetermined), (NotReady, PodStanding::Gone)] {
+            let running = RunningContainers::of(&[], &[sandbox("stranger", state, true)]);
             assert_eq!(pods.standing(&uid("stranger"), &running, at(0)), expected, "{state:?}");
         }
         for (case, sandboxes, elsewhere) in [
@@ -262,17 +262,18 @@ mod tests {
         let listed = [uid("known"), uid("stranger")].into();
         view.record_unknown(&listed, at(1_000));
         let later = at(1_000 + view.safety_delay.0);
-        let standing = |view: &PodView, when| view.standing(&uid("stranger"), &Running::default(), when);
+        let standing =
+            |view: &PodView, when| view.standing(&uid("stranger"), &RunningContainers::default(), when);
         assert_eq!(
             (standing(&view, at(later.0 - 1)), view.awaited(at(later.0 - 1))),
-            (Standing::Undetermined, 1)
+            (PodStanding::Undetermined, 1)
         );
-        assert_eq!((standing(&view, later), view.awaited(later)), (Standing::Gone, 0));
+        assert_eq!((standing(&view, later), view.awaited(later)), (PodStanding::Gone, 0));
         view.state = OracleState::Unsynced { why: "connection lost".into() };
         view.record_unknown(&listed, later);
         view.state = OracleState::Synced;
         view.record_unknown(&listed, later);
-        assert_eq!(standing(&view, later), Standing::Undetermined, "an outage restarts the delay");
+        assert_eq!(standing(&view, later), PodStanding::Undetermined, "an outage restarts the delay");
         view.record_unknown(&[uid("known")].into(), later);
         assert!(view.unknown_since.is_empty());
     }

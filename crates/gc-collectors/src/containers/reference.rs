@@ -10,7 +10,7 @@ use super::plan::{
     ContainerKeepReason, ContainerPlan, ContainerPolicy, ContainerRemoval, ContainerRemovalReason, plan,
 };
 use super::pods::testing::{uid, view};
-use super::pods::{KnownPod, OracleState, PodView, Running, Standing};
+use super::pods::{KnownPod, OracleState, PodStanding, PodView, RunningContainers};
 use super::{Container, ContainerId, ContainerState, PodUid, Sandbox, SandboxId, SandboxState};
 
 const NOW: UnixNanoseconds = UnixNanoseconds(100);
@@ -21,13 +21,13 @@ type Units<'a> = BTreeMap<(&'a PodUid, &'a str), Vec<&'a Container>>;
 struct Reference<'a> {
     containers: &'a [Container],
     pods: &'a PodView,
-    running: Running,
+    running: RunningContainers,
     policy: ContainerPolicy,
     plan: ContainerPlan,
 }
 
 impl<'a> Reference<'a> {
-    fn standing(&self, pod: &PodUid) -> Standing {
+    fn standing(&self, pod: &PodUid) -> PodStanding {
         self.pods.standing(pod, &self.running, NOW)
     }
 
@@ -43,7 +43,7 @@ impl<'a> Reference<'a> {
         match () {
             () if !self.policy.keep_newest_of_live_pods => 0,
             () if self.is_initialising(pod) => members,
-            () => usize::from(self.standing(pod) != Standing::Terminated).min(members),
+            () => usize::from(self.standing(pod) != PodStanding::Terminated).min(members),
         }
     }
 
@@ -99,8 +99,8 @@ impl<'a> Reference<'a> {
         let mut units = self.units();
         for (key, members) in units.clone() {
             let reason = match self.standing(key.0) {
-                Standing::Gone => ContainerRemovalReason::PodGone,
-                Standing::Terminated if pressure => ContainerRemovalReason::PodFinished,
+                PodStanding::Gone => ContainerRemovalReason::PodGone,
+                PodStanding::Terminated if pressure => ContainerRemovalReason::PodFinished,
                 _ => continue,
             };
             members.iter().rev().for_each(|one| self.remove(one, reason));
@@ -212,7 +212,7 @@ proptest! {
             created_at: UnixNanoseconds(1),
             managed: true,
         }];
-        let running = Running::of(&containers, &sandboxes);
+        let running = RunningContainers::of(&containers, &sandboxes);
         let reference = Reference { containers: &containers, pods: &pods, running, policy, plan: ContainerPlan::default() };
         let expected = reference.run(pressure);
         prop_assert_eq!(plan(&containers, &sandboxes, &pods, policy, pressure, NOW), expected);

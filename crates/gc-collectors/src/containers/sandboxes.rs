@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gc_types::{GoDuration, UnixNanoseconds};
 
-use super::pods::{PodView, Running, Standing};
+use super::pods::{PodStanding, PodView, RunningContainers};
 use super::{Container, PodUid, Sandbox, SandboxId, SandboxState};
 
 /// Why a sandbox is removed.
@@ -42,7 +42,7 @@ pub fn plan(
     let with_containers: BTreeSet<&SandboxId> =
         containers.iter().filter_map(|c| c.sandbox.as_ref()).collect();
     let active = |s: &Sandbox| s.state == SandboxState::Ready || with_containers.contains(&s.id);
-    let running = Running::of(containers, sandboxes);
+    let running = RunningContainers::of(containers, sandboxes);
     let mut by_pod: BTreeMap<&PodUid, Vec<&Sandbox>> = BTreeMap::new();
     for sandbox in sandboxes.iter().filter(|s| s.managed) {
         if let Some(pod) = &sandbox.pod {
@@ -54,11 +54,12 @@ pub fn plan(
         members.sort_by(|a, b| Reverse(a.created_at).cmp(&Reverse(b.created_at)).then(a.id.cmp(&b.id)));
         let standing = pods.standing(pod, &running, now);
         let (kept, reason) = match standing {
-            Standing::Gone => (0, SandboxRemovalReason::PodGone),
-            Standing::Terminated if pressure => (0, SandboxRemovalReason::PodFinished),
+            PodStanding::Gone => (0, SandboxRemovalReason::PodGone),
+            PodStanding::Terminated if pressure => (0, SandboxRemovalReason::PodFinished),
             _ => (1, SandboxRemovalReason::Superseded),
         };
-        let old_enough = |s: &Sandbox| standing != Standing::Gone || now.since(s.created_at) >= minimum_age;
+        let old_enough =
+            |s: &Sandbox| standing != PodStanding::Gone || now.since(s.created_at) >= minimum_age;
         let going = members.into_iter().skip(kept).filter(|s| !active(s) && old_enough(s));
         removals.extend(going.rev().map(|s| SandboxRemoval { id: s.id.clone(), reason }));
     }

@@ -27,13 +27,13 @@ pub(super) fn has_room(lane: &Lane, flying: &BTreeMap<EffectId, Flight>) -> bool
 
 /// Objects that wait for room in a lane; of one that is gone, nothing stays here.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitingObjects {
     lanes: BTreeMap<Lane, BTreeSet<ObjectKey>>,
     /// The lanes to which objects were called whose next request has not been decided yet. They occupy nothing.
     called: BTreeMap<ObjectKey, Lane>,
 }
 
-impl Waiting {
+impl WaitingObjects {
     pub(super) fn insert(&mut self, lane: &Lane, key: ObjectKey) {
         self.lanes.entry(lane.clone()).or_default().insert(key);
     }

@@ -9,9 +9,9 @@ use super::*;
 
 /// Returns the given decisions, one after the other.
 #[derive(Default)]
-struct Scripted(Vec<Decision>);
+struct ScriptedCollector(Vec<Decision>);
 
-impl Collector for Scripted {
+impl Collector for ScriptedCollector {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Job]
     }
@@ -59,7 +59,7 @@ fn read() -> Decision {
 }
 
 /// Lists begin and end, with these objects.
-fn list(engine: &mut Engine<Scripted>, objects: &[Facts]) {
+fn list(engine: &mut Engine<ScriptedCollector>, objects: &[Facts]) {
     engine.observe(Observation::ListStarted(Kind::Job));
     for facts in objects {
         engine.observe(Observation::Observed(facts.clone()));
@@ -69,7 +69,7 @@ fn list(engine: &mut Engine<Scripted>, objects: &[Facts]) {
 
 /// The object is observed once for each decision; requests that change something are skipped, all others are
 /// answered.
-fn skipped(engine: &mut Engine<Scripted>, decisions: Vec<Decision>) -> usize {
+fn skipped(engine: &mut Engine<ScriptedCollector>, decisions: Vec<Decision>) -> usize {
     let mut skipped = 0;
     for decision in decisions {
         engine.collector.0 = vec![decision];
@@ -97,7 +97,7 @@ fn what_is_skipped_is_wanted_once_of_each_version() {
         ("nothing wanted meanwhile", vec![delete(5), Decision::Leave, delete(5)], 1),
         ("looked up again meanwhile", vec![delete(5), read(), delete(5)], 1),
     ] {
-        let mut engine = Engine::new(Scripted::default());
+        let mut engine = Engine::new(ScriptedCollector::default());
         list(&mut engine, &[]);
         assert_eq!(skipped(&mut engine, decisions), expected, "{case}");
     }
@@ -106,7 +106,7 @@ fn what_is_skipped_is_wanted_once_of_each_version() {
 /// When a list starts again, objects that are still there are not reported again; objects that were away are.
 #[test]
 fn what_is_skipped_outlasts_lists() {
-    let mut engine = Engine::new(Scripted::default());
+    let mut engine = Engine::new(ScriptedCollector::default());
     list(&mut engine, &[]);
     assert_eq!(skipped(&mut engine, vec![delete(5)]), 1);
     list(&mut engine, &[job()]);
@@ -121,7 +121,7 @@ fn what_is_skipped_outlasts_lists() {
 #[test]
 fn what_is_skipped_is_released() {
     for between in [vec![], vec![read()], vec![Decision::Leave], vec![read(), delete(5)]] {
-        let mut engine = Engine::new(Scripted::default());
+        let mut engine = Engine::new(ScriptedCollector::default());
         list(&mut engine, &[]);
         assert_eq!(skipped(&mut engine, vec![delete(5)]), 1);
         assert_eq!(skipped(&mut engine, between), 0);
@@ -146,7 +146,7 @@ fn a_404_is_success_and_a_409_is_no_error() {
         (refused, (0, 0, 1)),
         (Outcome::NotServed, (0, 0, 1)),
     ] {
-        let mut engine = Engine::new(Scripted(vec![delete(5)]));
+        let mut engine = Engine::new(ScriptedCollector(vec![delete(5)]));
         list(&mut engine, &[job()]);
         let effect = engine.poll_effect().unwrap();
         engine.finish(effect.id, &outcome);
@@ -159,7 +159,7 @@ fn a_404_is_success_and_a_409_is_no_error() {
 /// once.
 #[test]
 fn a_second_conflict_waits_for_the_watch() {
-    let mut engine = Engine::new(Scripted(vec![delete(5); 5]));
+    let mut engine = Engine::new(ScriptedCollector(vec![delete(5); 5]));
     engine.tick(Timestamp(1_000));
     list(&mut engine, &[job()]);
     let mut asked = Vec::new();
@@ -179,7 +179,7 @@ fn a_second_conflict_waits_for_the_watch() {
 /// This many requests are in flight at a time, and not one more.
 #[test]
 fn requests_in_flight_are_bounded() {
-    let mut engine = Engine::new(Scripted(vec![delete(5); IN_FLIGHT + 2]));
+    let mut engine = Engine::new(ScriptedCollector(vec![delete(5); IN_FLIGHT + 2]));
     engine.observe(Observation::ListStarted(Kind::Job));
     for number in 0..=IN_FLIGHT {
         let object = json!({"metadata": {"name": format!("j{number}"), "uid": "u", "resourceVersion": "5"}});
@@ -233,7 +233,7 @@ impl Collector for InLanes {
         self.flying -= 1;
     }
 
-    fn finished(&mut self, ended: Ended<'_>, _dirty: &mut Vec<ObjectKey>) {
+    fn finished(&mut self, ended: EndedRequest<'_>, _dirty: &mut Vec<ObjectKey>) {
         self.flying -= 1;
         if matches!(ended.outcome, Outcome::Applied(_)) {
             self.wanted.remove(ended.key);

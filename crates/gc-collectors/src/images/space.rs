@@ -117,7 +117,7 @@ impl Goal {
 
 /// The outcome of one removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removed {
+pub enum RemovalOutcome {
     /// It was removed.
     Yes,
     /// It came into use, or became pinned or protected, since it was planned: kept.
@@ -274,16 +274,16 @@ impl SpaceRun {
     }
 
     /// Takes the outcome of one removal of the last batch.
-    pub fn report(&mut self, removal: &Removal, outcome: Removed) {
+    pub fn report(&mut self, removal: &Removal, outcome: RemovalOutcome) {
         match outcome {
-            Removed::Yes => {
+            RemovalOutcome::Yes => {
                 self.freed_book_bytes = self.freed_book_bytes.saturating_add(removal.size_bytes);
                 if let Some(last) = &mut self.last {
                     last.add(removal);
                 }
             }
-            Removed::KeptAfterAll => {}
-            Removed::Failed => self.failures.push(removal.id.clone()),
+            RemovalOutcome::KeptAfterAll => {}
+            RemovalOutcome::Failed => self.failures.push(removal.id.clone()),
         }
     }
 
@@ -404,13 +404,13 @@ mod tests {
         let mut run = SpaceRun::new(candidates, vec![goal], Batches { first: 1, most: 8 });
         let batch = |numbers: &[u64]| Step::Remove(numbers.iter().map(|&n| removal(n, 200)).collect());
         assert_eq!(run.next(&[disk(10_000, 100)]), batch(&[1]), "one shows what an image frees");
-        run.report(&removal(1, 200), Removed::Yes);
+        run.report(&removal(1, 200), RemovalOutcome::Yes);
         assert_eq!(run.next(&[disk(10_000, 110)]), batch(&[2]), "a part of what the books say");
-        run.report(&removal(2, 200), Removed::Failed);
+        run.report(&removal(2, 200), RemovalOutcome::Failed);
         assert_eq!(run.next(&[disk(10_000, 110)]), batch(&[3]), "what remains is less than two may free");
-        run.report(&removal(3, 200), Removed::KeptAfterAll);
+        run.report(&removal(3, 200), RemovalOutcome::KeptAfterAll);
         assert_eq!(run.next(&[disk(10_000, 110)]), batch(&[4]));
-        run.report(&removal(4, 200), Removed::Yes);
+        run.report(&removal(4, 200), RemovalOutcome::Yes);
         assert_eq!(run.next(&[disk(10_000, 500)]), Step::Met, "T54: the fifth is not touched");
         assert_eq!((run.freed_book_bytes(), run.failures()), (400, &[id(2)][..]));
         assert_eq!(run.next(&[disk(10_000, 400)]), batch(&[5]));
@@ -428,7 +428,7 @@ mod tests {
             let (mut available, mut sizes) = (0, Vec::new());
             while let Step::Remove(batch) = run.next(&[disk(2_000_000, available)]) {
                 for removal in &batch {
-                    run.report(removal, Removed::Yes);
+                    run.report(removal, RemovalOutcome::Yes);
                 }
                 available += freed * batch.len() as u64;
                 sizes.push(batch.len());
@@ -445,7 +445,7 @@ mod tests {
             run.next(&[Filesystem { inodes: 10_000, inodes_free, ..disk(1_000, 500) }])
         {
             for removal in &batch {
-                run.report(removal, Removed::Yes);
+                run.report(removal, RemovalOutcome::Yes);
             }
             inodes_free += 10 * batch.len() as u64;
             sizes.push(batch.len());
@@ -553,7 +553,7 @@ mod tests {
                             let (image, left) = (&images[gone], &images[gone + 1..]);
                             let last = image.layers.iter().filter(|one| !left.iter().any(|other| other.layers.contains(one)));
                             available += last.map(real).sum::<u64>();
-                            run.report(one, Removed::Yes);
+                            run.report(one, RemovalOutcome::Yes);
                             gone += 1;
                         }
                     }

@@ -2,7 +2,7 @@
 #![allow(clippy::needless_pass_by_value, reason = "tables of literals read better without references")]
 
 use super::*;
-use crate::engine::{Collecting, Engine};
+use crate::engine::{AnyCollector, Engine};
 use gc_types::{Outcome, ResourceVersion, Uid};
 use proptest::prelude::*;
 
@@ -222,7 +222,7 @@ fn a_deletion_is_as_late_as_its_answer() {
         let effect = engine.poll_effect().unwrap();
         engine.tick(at(seconds));
         engine.finish(effect.id, &Outcome::Applied(None));
-        let measured = Collecting::take_measurement(&mut engine).unwrap();
+        let measured = AnyCollector::take_measurement(&mut engine).unwrap();
         assert_eq!(measured.metric.name, JOB_DELETION_LATENESS.name);
         assert!((measured.value - late).abs() < f64::EPSILON, "{measured:?}");
     }

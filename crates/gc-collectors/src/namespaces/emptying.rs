@@ -1,8 +1,8 @@
 //! One pass over a terminating namespace: reads it, deletes its contents, reports in its status what remains,
 //! and removes the `kubernetes` token when nothing does.
 //!
-//! A pure state machine: [`Emptying::ask`] returns the next request to the server, [`Emptying::answered`] takes
-//! the answers in any order, and [`Emptying::end`] returns the result. Several requests are in flight at a
+//! A pure state machine: [`EmptyingPass::ask`] returns the next request to the server, [`EmptyingPass::answered`] takes
+//! the answers in any order, and [`EmptyingPass::end`] returns the result. Several requests are in flight at a
 //! time.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use gc_types::{FailedGroup, Gvr, Timestamp};
 
 use super::memory::Memory;
-use super::{Condition, Next, Pass, Remaining, finalizers_after};
+use super::{Condition, Next, Pass, RemainingObjects, finalizers_after};
 
 /// Resources of one namespace that are emptied at the same time.
 pub const CONCURRENT_RESOURCES: usize = 8;
@@ -26,7 +26,7 @@ const FIRST_PAUSE_MILLISECONDS: i64 = 5;
 
 /// A namespaced resource whose objects can be deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Contained {
+pub struct ContainedResource {
     /// Group, version and plural name.
     pub gvr: Gvr,
     /// Kind.
@@ -35,7 +35,7 @@ pub struct Contained {
     pub together: bool,
 }
 
-impl Contained {
+impl ContainedResource {
     /// `resource.group`; with an empty group, `resource.`.
     #[must_use]
     pub fn name(&self) -> String {
@@ -49,9 +49,9 @@ impl Contained {
 
 /// The served resources that can be in namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Served {
+pub struct ServedResources {
     /// The resources that may have to be deleted.
-    pub resources: Vec<Arc<Contained>>,
+    pub resources: Vec<Arc<ContainedResource>>,
     /// The groups that were discovered completely, and whether they have any of those.
     pub groups: BTreeMap<String, bool>,
     /// What could not be discovered.
@@ -108,11 +108,11 @@ pub enum Ask {
     /// Discover the served resources.
     Discover,
     /// Delete all objects of a resource in the namespace, by one request.
-    DeleteAll(Arc<Contained>),
+    DeleteAll(Arc<ContainedResource>),
     /// Delete one object, by its UID.
-    Delete(Arc<Contained>, Box<Item>),
+    Delete(Arc<ContainedResource>, Box<Item>),
     /// List a resource in the namespace completely.
-    List(Arc<Contained>),
+    List(Arc<ContainedResource>),
     /// Write these conditions, and the phase `Terminating`, into the status of the namespace in the version that was
     /// read last.
     WriteStatus(Vec<Condition>),
@@ -126,7 +126,7 @@ pub enum Reply {
     /// To [`Ask::Read`].
     Namespace(Box<View>),
     /// To [`Ask::Discover`].
-    Served(Arc<Served>),
+    Served(Arc<ServedResources>),
     /// To [`Ask::List`].
     Items(Vec<Item>),
     /// Done, for all other requests.
@@ -213,7 +213,7 @@ enum Turn {
 
 #[derive(Clone, Debug)]
 struct Work {
-    resource: Arc<Contained>,
+    resource: Arc<ContainedResource>,
     turn: Turn,
     /// When the work began: objects that are listed later were not there since.
     asked: Timestamp,
@@ -228,20 +228,20 @@ enum Stage {
     Pods,
     Others,
     /// The status, or the finalizers, are written into what is read now.
-    Rereading(Writing),
-    Writing(Writing),
+    Rereading(WriteStage),
+    Writing(WriteStage),
     Ended(End),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Writing {
+enum WriteStage {
     Status,
     Finalizers,
 }
 
 /// One pass over one namespace.
 #[derive(Clone, Debug)]
-pub struct Emptying {
+pub struct EmptyingPass {
     name: Arc<str>,
     dry_run: bool,
     stage: Stage,
@@ -254,13 +254,13 @@ pub struct Emptying {
     conflicts: u32,
     next_id: u32,
     /// Requests in flight.
-    asked: BTreeMap<AskId, Asked>,
+    asked: BTreeMap<AskId, PendingQuestion>,
     /// Resources whose work has not begun, the last one first.
-    waiting: Vec<Arc<Contained>>,
+    waiting: Vec<Arc<ContainedResource>>,
     /// Work that has begun and has a request to make.
     ready: Vec<Work>,
     /// Resources other than pods, for when the pods are gone.
-    others: Vec<Arc<Contained>>,
+    others: Vec<Arc<ContainedResource>>,
     /// Whether everything of a group was found empty.
     empty_groups: BTreeMap<Arc<str>, bool>,
     pass: Pass,
@@ -270,12 +270,12 @@ pub struct Emptying {
 }
 
 #[derive(Clone, Debug)]
-enum Asked {
+enum PendingQuestion {
     Own(Timestamp),
     Of(Work),
 }
 
-impl Emptying {
+impl EmptyingPass {
     /// A pass that has made no request yet. A dry run deletes and writes nothing.
     #[must_use]
     pub fn new(name: &Arc<str>, dry_run: bool) -> Self {
@@ -363,7 +363,7 @@ impl Emptying {
         }
     }
 
-    fn number(&mut self, asked: Asked) -> AskId {
+    fn number(&mut self, asked: PendingQuestion) -> AskId {
         let id = AskId(self.next_id);
         self.next_id += 1;
         self.asked.insert(id, asked);
@@ -377,24 +377,24 @@ impl Emptying {
         self.rests_until = None;
         let ask = match self.stage {
             Stage::Discovering => Ask::Discover,
-            Stage::Writing(Writing::Status) => {
+            Stage::Writing(WriteStage::Status) => {
                 Ask::WriteStatus(self.pass.conditions(&self.view.conditions, &self.view.read_at))
             }
-            Stage::Writing(Writing::Finalizers) => {
+            Stage::Writing(WriteStage::Finalizers) => {
                 Ask::Finalize(finalizers_after(&self.view.finalizers).unwrap_or_default())
             }
             _ => Ask::Read,
         };
         let tries = self.own.get_or_insert((now, 0));
         tries.1 += 1;
-        Some((self.number(Asked::Own(now)), ask))
+        Some((self.number(PendingQuestion::Own(now)), ask))
     }
 
     /// Takes the answer to a request of this pass.
     pub fn answered(&mut self, memory: &mut Memory, id: AskId, reply: Reply, now: Timestamp) {
         match self.asked.remove(&id) {
-            Some(Asked::Of(work)) => self.resource_reply(memory, work, reply),
-            Some(Asked::Own(asked)) => self.own_reply(memory, asked, reply, now),
+            Some(PendingQuestion::Of(work)) => self.resource_reply(memory, work, reply),
+            Some(PendingQuestion::Own(asked)) => self.own_reply(memory, asked, reply, now),
             None => {}
         }
     }
@@ -402,7 +402,7 @@ impl Emptying {
     // ---- the namespace itself ----
 
     fn own_reply(&mut self, memory: &mut Memory, asked: Timestamp, reply: Reply, now: Timestamp) {
-        if let (Stage::Writing(Writing::Finalizers), Reply::Failed { may_be_at_work: true, .. }) =
+        if let (Stage::Writing(WriteStage::Finalizers), Reply::Failed { may_be_at_work: true, .. }) =
             (&self.stage, &reply)
         {
             memory.finalizing.record(&self.name, asked);
@@ -426,7 +426,7 @@ impl Emptying {
                 self.discovered(&served, memory);
             }
             (Stage::Rereading(writing), Reply::Namespace(view)) => self.reread(memory, *writing, *view, now),
-            (Stage::Writing(Writing::Finalizers), Reply::Done) => {
+            (Stage::Writing(WriteStage::Finalizers), Reply::Done) => {
                 self.done(memory, Some(self.view.terminating_seconds));
             }
             (Stage::Rereading(writing) | Stage::Writing(writing), Reply::Refused { code: 404, .. })
@@ -449,7 +449,7 @@ impl Emptying {
     }
 
     /// Takes the result of discovery, and the groups without result that may matter.
-    fn discovered(&mut self, served: &Served, memory: &Memory) {
+    fn discovered(&mut self, served: &ServedResources, memory: &Memory) {
         for failed in &served.failed {
             let version = failed.version.as_deref().unwrap_or("*");
             let named = format!("{}/{version}: {}", failed.group, failed.message);
@@ -490,46 +490,47 @@ impl Emptying {
             }
         }
         self.pass.failures.sort();
-        self.reread_for(Writing::Status);
+        self.reread_for(WriteStage::Status);
     }
 
-    fn reread_for(&mut self, writing: Writing) {
+    fn reread_for(&mut self, writing: WriteStage) {
         self.conflicts = 0;
         self.stage = Stage::Rereading(writing);
     }
 
-    fn reread(&mut self, memory: &mut Memory, writing: Writing, view: View, now: Timestamp) {
+    fn reread(&mut self, memory: &mut Memory, writing: WriteStage, view: View, now: Timestamp) {
         let is_another = view.uid != self.view.uid;
         match writing {
-            Writing::Status if is_another => {
+            WriteStage::Status if is_another => {
                 return self.failed(self.recreated());
             }
-            Writing::Finalizers if is_another || finalizers_after(&view.finalizers).is_none() => {
+            WriteStage::Finalizers if is_another || finalizers_after(&view.finalizers).is_none() => {
                 return self.written(memory, writing, now);
             }
             _ => {}
         }
         self.view = View { terminating_seconds: self.view.terminating_seconds, ..view };
         let conditions = || self.pass.conditions(&self.view.conditions, &self.view.read_at);
-        if writing == Writing::Status && self.view.says_terminating && conditions() == self.view.conditions {
+        if writing == WriteStage::Status && self.view.says_terminating && conditions() == self.view.conditions
+        {
             return self.written(memory, writing, now);
         }
         self.stage = Stage::Writing(writing);
     }
 
-    fn conflicted(&mut self, writing: Writing) {
+    fn conflicted(&mut self, writing: WriteStage) {
         self.conflicts += 1;
         if self.conflicts < CONFLICT_TRIES {
             self.stage = Stage::Rereading(writing);
             return;
         }
-        let what = if writing == Writing::Status { "status" } else { "finalizers" };
+        let what = if writing == WriteStage::Status { "status" } else { "finalizers" };
         self.failed(format!("the {what} of namespace {} keep changing", self.name));
     }
 
     /// The status is up to date, or others have removed the token.
-    fn written(&mut self, memory: &mut Memory, writing: Writing, now: Timestamp) {
-        if writing == Writing::Finalizers {
+    fn written(&mut self, memory: &mut Memory, writing: WriteStage, now: Timestamp) {
+        if writing == WriteStage::Finalizers {
             return self.done(memory, None);
         }
         let (uid, seconds) = (&self.view.uid, self.view.terminating_seconds);
@@ -539,7 +540,7 @@ impl Emptying {
                 End::Failed { why: self.pass.problems(), further }
             }
             Next::Finalize => match memory.unanswered.wait_milliseconds(&self.name, now) {
-                0 => return self.reread_for(Writing::Finalizers),
+                0 => return self.reread_for(WriteStage::Finalizers),
                 milliseconds => End::Again { milliseconds, unanswered: true },
             },
             Next::Wait { seconds } => {
@@ -581,7 +582,7 @@ impl Emptying {
                 None => Ask::List(resource),
             },
         };
-        Some((self.number(Asked::Of(work)), ask))
+        Some((self.number(PendingQuestion::Of(work)), ask))
     }
 
     fn begin_a_resource(&mut self, memory: &Memory, now: Timestamp) -> Option<Work> {
@@ -642,7 +643,13 @@ impl Emptying {
         self.ready.push(work);
     }
 
-    fn verified(&mut self, memory: &mut Memory, resource: &Contained, items: &[Item], asked: Timestamp) {
+    fn verified(
+        &mut self,
+        memory: &mut Memory,
+        resource: &ContainedResource,
+        items: &[Item],
+        asked: Timestamp,
+    ) {
         if self.dry_run {
             if !items.is_empty() {
                 self.contents.found.insert(resource.name(), items.len());
@@ -656,7 +663,7 @@ impl Emptying {
     }
 }
 
-fn remaining(resource: String, items: &[Item], terminating_seconds: i64) -> Remaining {
+fn remaining(resource: String, items: &[Item], terminating_seconds: i64) -> RemainingObjects {
     let mut finalizers: BTreeMap<String, usize> = BTreeMap::new();
     for finalizer in items.iter().flat_map(|item| &item.finalizers) {
         *finalizers.entry(finalizer.clone()).or_default() += 1;
@@ -664,7 +671,7 @@ fn remaining(resource: String, items: &[Item], terminating_seconds: i64) -> Rema
     let longest = items.iter().map(|item| item.grace_seconds).max().unwrap_or_default();
     // Grace periods began with the namespace's deletion at the latest.
     let grace_seconds = if longest <= terminating_seconds { 0 } else { longest };
-    Remaining { resource, objects: items.len(), finalizers, grace_seconds }
+    RemainingObjects { resource, objects: items.len(), finalizers, grace_seconds }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gc_types::Timestamp;
 
-use super::emptying::Served;
+use super::emptying::ServedResources;
 
 /// Maximum number of namespaces that are remembered as empty of some group; beyond it, none is added.
 pub const REMEMBERED_NAMESPACES: usize = 10_000;
@@ -137,14 +137,14 @@ pub const AT_WORK_MILLISECONDS: i64 = 60_000;
 /// recreated: until the finalization must have ended, objects in a namespace of that name are only deleted by
 /// UID.
 #[derive(Debug, Default)]
-pub struct Unanswered {
+pub struct UnansweredRequests {
     /// When the last one was sent, by the name of the namespace.
     sent: BTreeMap<Arc<str>, Timestamp>,
     /// The same for all namespaces beyond [`REMEMBERED_NAMESPACES`].
     beyond: Option<Timestamp>,
 }
 
-impl Unanswered {
+impl UnansweredRequests {
     /// A request that was sent at that time was not answered.
     pub fn record(&mut self, namespace: &Arc<str>, sent: Timestamp) {
         if self.sent.len() >= REMEMBERED_NAMESPACES {
@@ -185,11 +185,11 @@ pub struct Memory {
     /// What partly failed passes found empty.
     pub learnt: Learnt,
     /// DELETECOLLECTION requests that may still be performed although their answer was lost.
-    pub unanswered: Unanswered,
+    pub unanswered: UnansweredRequests,
     /// Finalizations that may still be performed although their answer was lost.
-    pub finalizing: Unanswered,
+    pub finalizing: UnansweredRequests,
     /// The last discovery without failures, and when it was requested.
-    discovered: Option<(Timestamp, Arc<Served>)>,
+    discovered: Option<(Timestamp, Arc<ServedResources>)>,
     /// The namespaces of which something may be remembered.
     uids: BTreeMap<Arc<str>, String>,
 }
@@ -231,13 +231,13 @@ impl Memory {
 
     /// The result of discovery, if a pass completed it since this namespace is known to be terminating.
     #[must_use]
-    pub fn served(&self, uid: &str, now: Timestamp) -> Option<Arc<Served>> {
+    pub fn served(&self, uid: &str, now: Timestamp) -> Option<Arc<ServedResources>> {
         let (asked, served) = self.discovered.as_ref()?;
         self.learnt.believes(uid, *asked, now).then(|| Arc::clone(served))
     }
 
     /// Discovery was requested at that time.
-    pub fn discovered(&mut self, asked: Timestamp, served: &Arc<Served>) {
+    pub fn discovered(&mut self, asked: Timestamp, served: &Arc<ServedResources>) {
         for (group, deletable) in &served.groups {
             self.groups.discovered(group, *deletable);
         }
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn a_namespace_stays_while_an_unanswered_deletion_may_be_at_work() {
         let at = Timestamp;
-        let mut unanswered = Unanswered::default();
+        let mut unanswered = UnansweredRequests::default();
         assert_eq!(unanswered.wait_milliseconds("a", at(0)), 0);
         unanswered.record(&"a".into(), at(5_000));
         unanswered.record(&"a".into(), at(1_000));

@@ -3,7 +3,7 @@
 #![allow(clippy::default_trait_access, reason = "unused fields need no names")]
 
 use super::*;
-use crate::engine::{Collecting, Engine};
+use crate::engine::{AnyCollector, Engine};
 use crate::nodes::OUT_OF_SERVICE_TAINT;
 use gc_types::{Effect, ObservedObject, ResourceVersion, Uid};
 use proptest::prelude::*;

@@ -17,8 +17,8 @@ use sha2::{Digest as _, Sha256};
 use super::cron::Schedule;
 use super::look::{Assessment, Group, Item};
 use super::{Join, Policy, Problem};
-use crate::division::{Division, Moved};
-use crate::engine::{Collector, Decision, Ended, Engine, FIRST_EVENT, Observation, reason};
+use crate::division::{Division, MovedItems};
+use crate::engine::{Collector, Decision, EndedRequest, Engine, FIRST_EVENT, Observation, reason};
 use crate::objects::{Kind, parse_time, time_text};
 
 /// Time between the beginnings of two runs of a policy without a schedule, milliseconds.
@@ -76,7 +76,7 @@ pub(super) struct PolicyCollector {
 
 /// The notice of one object.
 #[derive(Debug)]
-struct Noticed {
+struct NoticeState {
     uid: Uid,
     at: Timestamp,
 }
@@ -84,7 +84,7 @@ struct Noticed {
 /// The deletions that have been announced.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
-    noticed: BTreeMap<ObjectKey, Noticed>,
+    noticed: BTreeMap<ObjectKey, NoticeState>,
     /// Objects whose notice is due now, in the order of their deletion times.
     waiting: BTreeSet<(Timestamp, ObjectKey)>,
     /// The deletion time of the last announced object, by this process or an earlier one. Notices are given in the
@@ -140,7 +140,7 @@ impl PolicyCollector {
         if let (Some(before), Some((at, _))) = (self.policy.notice(), &item.expires)
             && self.notices.is_known(*at, !self.has_been_listed)
         {
-            let noticed = Noticed { uid: item.uid.clone(), at: at.after(-before) };
+            let noticed = NoticeState { uid: item.uid.clone(), at: at.after(-before) };
             self.notices.noticed.entry(key.clone()).or_insert(noticed);
         }
         let (order, group) = (item.order, item.group.clone());
@@ -200,7 +200,7 @@ impl PolicyCollector {
         self.due.remove(turn);
     }
 
-    fn move_surplus(&mut self, moved: Moved<Turn>) {
+    fn move_surplus(&mut self, moved: MovedItems<Turn>) {
         for (order, key) in moved.going {
             self.surplus.insert(key.clone());
             self.settle((order, key));
@@ -281,7 +281,7 @@ impl PolicyCollector {
         while let Some((_, key)) = self.notices.waiting.pop_first() {
             let Some(item) = self.items.get(&key) else { continue };
             let Some((at, why)) = item.expires.clone() else { continue };
-            self.notices.noticed.insert(key.clone(), Noticed { uid: item.uid.clone(), at: now });
+            self.notices.noticed.insert(key.clone(), NoticeState { uid: item.uid.clone(), at: now });
             self.notices.until = self.notices.until.max(Some(at));
             let deleted_at = self.wakes(&key, item).unwrap_or(at);
             let note = EventRecord {
@@ -380,7 +380,11 @@ impl Collector for PolicyCollector {
         Decision::Act(request, reason(gc_types::codes::DUE_BY_POLICY, item.resource_version, &facts))
     }
 
-    fn finished(&mut self, Ended { key, request, outcome, .. }: Ended<'_>, _dirty: &mut Vec<ObjectKey>) {
+    fn finished(
+        &mut self,
+        EndedRequest { key, request, outcome, .. }: EndedRequest<'_>,
+        _dirty: &mut Vec<ObjectKey>,
+    ) {
         let Some(run) = &mut self.run else { return };
         let error = match outcome {
             Outcome::Applied(_) | Outcome::Found(_) | Outcome::Absent => {

@@ -22,7 +22,7 @@ use gc_types::{
 use serde_json::json;
 
 use crate::collectors::{CHANGE, CollectorEntry, READ, WATCH, WRITE_EVENTS, Watches, rule};
-use crate::engine::{Collector, Decision, Ended, Lane, Observation, StorageFailure, reason};
+use crate::engine::{Collector, Decision, EndedRequest, Lane, Observation, StorageFailure, reason};
 use crate::measures::{self, Measurement, ReportQueue, Tally};
 use crate::objects::{Cache, Facts, Kind};
 use crate::volumes::{Claim, ClaimReference, Source, Volume};
@@ -94,7 +94,7 @@ enum Holder {
 
 /// A failed deletion of storage.
 #[derive(Clone, Debug)]
-struct Failed {
+struct FailedDeletion {
     uid: Uid,
     message: String,
     times: u32,
@@ -138,7 +138,7 @@ pub struct VolumeReclaim {
     waiting: BTreeSet<ObjectKey>,
     /// The beginning of calls in flight.
     calls: BTreeMap<ObjectKey, Timestamp>,
-    failed: BTreeMap<ObjectKey, Failed>,
+    failed: BTreeMap<ObjectKey, FailedDeletion>,
     /// Volumes whose storage is deleted.
     destroyed: BTreeMap<ObjectKey, Uid>,
     /// When the reclaim of a volume began.
@@ -497,7 +497,8 @@ impl VolumeReclaim {
         // A volume in use keeps its phase and message (PV-T20).
         let message = if in_use { volume.message.to_string() } else { failure.message };
         let uid = volume.meta.uid;
-        self.failed.insert(key.clone(), Failed { uid, message, times: times.saturating_add(1), not_before });
+        self.failed
+            .insert(key.clone(), FailedDeletion { uid, message, times: times.saturating_add(1), not_before });
     }
 
     /// Volumes, claims or attachments are listed again, perhaps because a backup was restored: what live reads and lists have
@@ -680,7 +681,11 @@ impl Collector for VolumeReclaim {
         }
     }
 
-    fn finished(&mut self, Ended { key, request, outcome, now }: Ended<'_>, dirty: &mut Vec<ObjectKey>) {
+    fn finished(
+        &mut self,
+        EndedRequest { key, request, outcome, now }: EndedRequest<'_>,
+        dirty: &mut Vec<ObjectKey>,
+    ) {
         match request {
             Request::Barrier { .. } => self.list_ended(outcome, now, dirty),
             Request::Outside { .. } => {

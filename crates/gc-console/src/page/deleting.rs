@@ -3,7 +3,7 @@
 use gc_apiserver::{ExtensionAnswer, ExtensionRequest};
 use gc_explain::plan::Fate;
 use gc_explain::stuck::Row;
-use gc_inspect::subject::{Confirmed, Subject};
+use gc_inspect::subject::{ConfirmedPlan, Subject};
 use gc_inspect::view::{self, PlannedDeletion, Question, View};
 use gc_types::Uid;
 use serde::Deserialize;
@@ -85,7 +85,7 @@ impl Page {
         let order: DeleteOrder = read_order(request)?;
         let (question, planned) = self.planned(&order.subject, &order.policy, user).await?;
         let DeleteOrder { objects, lost_volumes, .. } = order;
-        if !planned.is_within(&Confirmed { uid: order.uid.clone(), objects, lost_volumes }) {
+        if !planned.is_within(&ConfirmedPlan { uid: order.uid.clone(), objects, lost_volumes }) {
             let mut refusal = Refusal::new(409, "PlanChanged", "the plan has changed since it was shown");
             refusal.details = self.shown(&planned, request, user).await?;
             return Err(refusal);
@@ -119,7 +119,7 @@ impl Page {
     ) -> Result<ExtensionAnswer, Refusal> {
         let id = parameter(request, "deletion").unwrap_or_default();
         let deletion = self.0.deletions.of(&who(&request.user), id).ok_or_else(plans::forgotten)?;
-        let views::Shared { view, .. } = self.view(request, user).await?;
+        let views::SharedView { view, .. } = self.view(request, user).await?;
         let mut left = left(&deletion, &view);
         let gatherer = self.gatherer(user).await?;
         for place in &deletion.unlisted {

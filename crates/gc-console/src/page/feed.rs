@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use gc_collectors::engine::Standing;
+use gc_collectors::engine::CollectorState;
 use gc_collectors::measures::{self, Metric};
 use gc_collectors::permissions::Controller;
 use gc_kube::{Observer, ResourceTable};
@@ -27,7 +27,7 @@ const COUNTED_APART: usize = 2048;
 
 /// Which objects a change is about, as rights are given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct About {
+pub(crate) struct ChangeSubject {
     /// API group.
     pub(crate) group: Arc<str>,
     /// Plural name; empty where it is not known.
@@ -36,7 +36,7 @@ pub(crate) struct About {
     pub(crate) namespace: Arc<str>,
 }
 
-impl About {
+impl ChangeSubject {
     /// Nodes.
     pub(crate) fn of_nodes() -> Self {
         Self { resource: "nodes".into(), ..Self::default() }
@@ -48,7 +48,7 @@ pub(crate) struct Entry {
     /// Its number; they rise by one.
     pub(crate) number: u64,
     /// What it is about.
-    pub(crate) about: About,
+    pub(crate) about: ChangeSubject,
     /// The name of the object.
     pub(crate) name: Arc<str>,
     effect: Effect,
@@ -127,7 +127,7 @@ struct Minute {
     /// Minutes since the epoch.
     number: i64,
     /// Deletions by collector and what they were about.
-    deletions: BTreeMap<(&'static str, About), u64>,
+    deletions: BTreeMap<(&'static str, ChangeSubject), u64>,
 }
 
 #[derive(Default)]
@@ -140,9 +140,9 @@ struct Ring {
 
 /// What the collectors of this process do.
 #[derive(Clone)]
-pub(crate) struct Feed(Arc<Shared>);
+pub(crate) struct Feed(Arc<PageState>);
 
-struct Shared {
+struct PageState {
     /// What tells the numbers of this run of the server from those of others: when it began.
     run: i64,
     ring: Mutex<Ring>,
@@ -161,7 +161,7 @@ pub(crate) struct NodeBreaker {
 
 impl Default for Feed {
     fn default() -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(PageState {
             run: jiff::Timestamp::now().as_millisecond(),
             ring: Mutex::default(),
             next: watch::Sender::new(0),
@@ -180,7 +180,7 @@ pub(crate) struct Unread {
 
 /// Deletions of one collector in the last hour.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Collected {
+pub(crate) struct HourlyDeletions {
     /// Its name.
     pub(crate) controller: &'static str,
     /// In each minute, the last one being now.
@@ -256,7 +256,13 @@ impl Feed {
 
     /// The newest changes of an object, the newest first. Without its UID, of the last object of that name: an earlier one is
     /// another object.
-    pub(crate) fn of_object(&self, about: &About, name: &str, uid: Option<&Uid>, most: usize) -> Vec<Value> {
+    pub(crate) fn of_object(
+        &self,
+        about: &ChangeSubject,
+        name: &str,
+        uid: Option<&Uid>,
+        most: usize,
+    ) -> Vec<Value> {
         let ring = self.lock();
         let named = |entry: &&Arc<Entry>| *entry.name == *name && entry.about == *about;
         let named: Vec<Arc<Entry>> = ring.entries.iter().rev().filter(named).cloned().collect();
@@ -273,8 +279,8 @@ impl Feed {
     pub(crate) fn collected(
         &self,
         now: jiff::Timestamp,
-        may_see: &mut dyn FnMut(&About) -> bool,
-    ) -> Vec<Collected> {
+        may_see: &mut dyn FnMut(&ChangeSubject) -> bool,
+    ) -> Vec<HourlyDeletions> {
         let last = now.as_second().div_euclid(60);
         let ring = self.lock();
         let mut collected: BTreeMap<&'static str, Vec<u64>> =
@@ -288,13 +294,13 @@ impl Feed {
                 }
             }
         }
-        collected.into_iter().map(|(controller, minutes)| Collected { controller, minutes }).collect()
+        collected.into_iter().map(|(controller, minutes)| HourlyDeletions { controller, minutes }).collect()
     }
 
     fn write(&self, observer: &FeedObserver, key: &ObjectKey, happened: (&Effect, &Outcome, u32, Duration)) {
         let (effect, outcome, round_trips, took) = happened;
         let route = observer.table.get(key.resource);
-        let about = About {
+        let about = ChangeSubject {
             group: route.as_ref().map(|route| Arc::clone(&route.info.gvr.group)).unwrap_or_default(),
             resource: route.as_ref().map(|route| Arc::clone(&route.info.gvr.resource)).unwrap_or_default(),
             namespace: Arc::clone(&key.namespace),
@@ -331,7 +337,7 @@ impl Feed {
 }
 
 impl Ring {
-    fn count(&mut self, minute: i64, controller: &'static str, about: &About) {
+    fn count(&mut self, minute: i64, controller: &'static str, about: &ChangeSubject) {
         if self.minutes.back().is_none_or(|last| last.number != minute) {
             if self.minutes.len() >= MINUTES {
                 self.minutes.pop_front();
@@ -341,8 +347,11 @@ impl Ring {
         let Some(minute) = self.minutes.back_mut() else { return };
         let full = minute.deletions.len() >= COUNTED_APART;
         let key = (controller, about.clone());
-        let key =
-            if full && !minute.deletions.contains_key(&key) { (controller, About::default()) } else { key };
+        let key = if full && !minute.deletions.contains_key(&key) {
+            (controller, ChangeSubject::default())
+        } else {
+            key
+        };
         *minute.deletions.entry(key).or_default() += 1;
     }
 }
@@ -358,7 +367,7 @@ struct FeedObserver {
 }
 
 impl Observer for FeedObserver {
-    fn standing(&self, standing: &Standing) {
+    fn standing(&self, standing: &CollectorState) {
         let read =
             |metric: &Metric| standing.gauges.iter().find(|one| one.metric == metric).map(|one| one.value);
         let Some(open) = read(&measures::NODE_BREAKER) else { return };
@@ -481,7 +490,7 @@ mod tests {
         let say = |open, missing| {
             let gauges =
                 vec![reading(&measures::NODE_BREAKER, open), reading(&measures::NODES_MISSING, missing)];
-            observer.standing(&Standing { gauges, ..Standing::default() });
+            observer.standing(&CollectorState { gauges, ..CollectorState::default() });
         };
         say(0.0, 1.0);
         assert_eq!(feed.node_breaker(), None);
@@ -490,7 +499,8 @@ mod tests {
         say(1.0, 5.0);
         assert_eq!(feed.node_breaker(), Some(NodeBreaker { missing: 5, ..first }), "it opened once");
         // What other collectors say is not about nodes.
-        feed.observer(Controller::GarbageCollector, &ResourceTable::default()).standing(&Standing::default());
+        feed.observer(Controller::GarbageCollector, &ResourceTable::default())
+            .standing(&CollectorState::default());
         assert!(feed.node_breaker().is_some());
         say(0.0, 0.0);
         assert_eq!(feed.node_breaker(), None);
@@ -501,7 +511,7 @@ mod tests {
         let feed = Feed::default();
         record(&feed, &[("shop", "a"), ("shop", "b"), ("bank", "c")]);
         let now = jiff::Timestamp::now();
-        let mut in_shop = |about: &About| &*about.namespace == "shop";
+        let mut in_shop = |about: &ChangeSubject| &*about.namespace == "shop";
         let collected = feed.collected(now, &mut in_shop);
         assert_eq!(collected.len(), 1);
         // The minute may have ended meanwhile.

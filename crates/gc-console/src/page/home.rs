@@ -11,7 +11,7 @@ use gc_process::lease::election::Leadership;
 use gc_types::WithheldBy;
 use tokio::sync::watch;
 
-use super::overview::{Mode, Stopped};
+use super::overview::{Mode, StoppedResource};
 
 /// Whose page it is.
 pub(super) enum Home {
@@ -19,11 +19,11 @@ pub(super) enum Home {
     /// server has begun, which keeps its page.
     Embedded(OnceLock<WeakInProcess>),
     /// That of collectors beside a server elsewhere.
-    Attached(Attached),
+    Attached(AttachedCollectors),
 }
 
 /// Collectors beside a server elsewhere.
-pub struct Attached {
+pub struct AttachedCollectors {
     /// Writes orders to the Lease, with the rights of the collectors.
     pub client: ApiClient,
     /// That Lease.
@@ -40,7 +40,7 @@ pub struct Attached {
     pub resident: Option<Arc<dyn Resident>>,
 }
 
-impl Attached {
+impl AttachedCollectors {
     pub(crate) fn mode(&self) -> Mode {
         match *self.holding.borrow() {
             Some(WithheldBy::DryRun) => Mode::DryRun,
@@ -51,8 +51,8 @@ impl Attached {
     }
 
     /// What the circuit breaker has stopped. Its reasons count objects of all namespaces.
-    pub(crate) fn stopped(&self, sees_all: bool) -> Vec<Stopped> {
-        let stopped = |trip: Trip| Stopped {
+    pub(crate) fn stopped(&self, sees_all: bool) -> Vec<StoppedResource> {
+        let stopped = |trip: Trip| StoppedResource {
             resource: trip.resource.to_string(),
             since: trip.since,
             why: sees_all.then(|| trip.why.to_string()),

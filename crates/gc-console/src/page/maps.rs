@@ -75,7 +75,7 @@ impl Page {
             Some(id) => Some(self.0.plans.of(&who(&request.user), id).ok_or_else(plans::forgotten)?),
             None => None,
         };
-        let views::Shared { view, until, rights } = self.view(request, user).await?;
+        let views::SharedView { view, until, rights } = self.view(request, user).await?;
         let is_known = namespace.is_empty() || !rights.has_namespaces() || view.has_namespace(namespace);
         if uid.is_none() && !is_known {
             return Err(Refusal::new(404, "NotFound", format!("namespace {namespace:?} not found")));

@@ -34,7 +34,7 @@ impl Page {
         let resource = question.resource();
         let mut sight = Sight::new(user.clone());
         sight.refresh().await;
-        let about = feed::About {
+        let about = feed::ChangeSubject {
             group: resource.group.clone(),
             resource: resource.resource.clone(),
             namespace: subject.namespace.as_str().into(),

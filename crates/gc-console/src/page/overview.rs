@@ -9,7 +9,7 @@ use gc_inspect::view::View;
 use gc_types::Timestamp;
 use serde_json::{Value, json};
 
-use super::feed::{Collected, NodeBreaker};
+use super::feed::{HourlyDeletions, NodeBreaker};
 
 /// Terminating objects that are named.
 const TERMINATING_NAMED: usize = 100;
@@ -92,18 +92,18 @@ pub(crate) struct Surroundings<'a> {
     /// What the collectors are doing.
     pub(crate) mode: Mode,
     /// What the circuit breaker has stopped.
-    pub(crate) stopped: Vec<Stopped>,
+    pub(crate) stopped: Vec<StoppedResource>,
     /// Why no node is deleted, for users who may list nodes.
     pub(crate) node_breaker: Option<NodeBreaker>,
     /// What they did.
-    pub(crate) collected: Vec<Collected>,
+    pub(crate) collected: Vec<HourlyDeletions>,
     /// By how much their clock is ahead.
     pub(crate) clock_ahead_seconds: i64,
 }
 
 /// A resource whose collection the circuit breaker has stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stopped {
+pub(crate) struct StoppedResource {
     /// Its name.
     pub(crate) resource: String,
     /// When.
@@ -162,11 +162,11 @@ fn stuck(view: &View, namespace: &str) -> Value {
     json!({"total": rows.count(), "objects": held.len(), "items": items})
 }
 
-fn stopped(one: &Stopped) -> Value {
+fn stopped(one: &StoppedResource) -> Value {
     json!({"resource": one.resource, "since": one.since.to_string(), "why": one.why})
 }
 
-fn collected(one: &Collected) -> Value {
+fn collected(one: &HourlyDeletions) -> Value {
     json!({"controller": one.controller, "total": one.minutes.iter().sum::<u64>(), "minutes": one.minutes})
 }
 

@@ -58,23 +58,23 @@ mod tests {
     use gc_explain::Unread;
 
     use super::*;
-    use gc_inspect::unanswered::Unanswered;
+    use gc_inspect::unanswered::UnansweredReason;
 
     /// What an error says to people decides nothing.
     #[test]
     fn the_cause_of_an_error_decides_and_not_its_words() {
         let unread = |code, message: &str| {
             let why = Unread::new(code, message);
-            anyhow::Error::new(Unanswered::Unread { what: "pods/a cannot be read".to_owned(), why })
+            anyhow::Error::new(UnansweredReason::Unread { what: "pods/a cannot be read".to_owned(), why })
         };
         let table = [
             (gc_process::UsageError::new("not found").into(), (400, "BadRequest")),
-            (Unanswered::NotFound("pods \"a\" does not exist".to_owned()).into(), (404, "NotFound")),
+            (UnansweredReason::NotFound("pods \"a\" does not exist".to_owned()).into(), (404, "NotFound")),
             (unread(UnreadCode::Forbidden, "no"), (403, "Forbidden")),
             (unread(UnreadCode::ServerError, "500: the file was not found"), (502, "Unanswered")),
             (unread(UnreadCode::NotServed, "x is forbidden: y"), (502, "Unanswered")),
             (unread(UnreadCode::TimedOut, "no answer"), (504, "Timeout")),
-            (Unanswered::TimedOut(Duration::from_secs(1)).into(), (504, "Timeout")),
+            (UnansweredReason::TimedOut(Duration::from_secs(1)).into(), (504, "Timeout")),
             (anyhow!("its cause was not found"), (502, "Unanswered")),
         ];
         for (error, expected) in table {

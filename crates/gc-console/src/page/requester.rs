@@ -17,7 +17,7 @@ use gc_kube::connection::Token;
 use gc_process::reviews::{ReviewError, Reviews};
 use gc_registry::api::{Attributes, UserInfo};
 
-use super::feed::About;
+use super::feed::ChangeSubject;
 use super::ttl_cache::TtlCache;
 
 /// Namespaces that a user without rights everywhere is shown.
@@ -86,7 +86,7 @@ impl Rights {
     }
 
     /// Whether the user may list what a change is about. Changes of unknown resources are for users who may list everything.
-    fn may_see(&self, about: &About) -> bool {
+    fn may_see(&self, about: &ChangeSubject) -> bool {
         let name = GroupResource::new(&about.group, &about.resource);
         let is_listed = |namespace: &str| self.names.contains(&(namespace.to_owned(), name.clone()));
         self.everything || is_listed("") || (!about.namespace.is_empty() && is_listed(&about.namespace))
@@ -226,7 +226,7 @@ fn listed_everywhere(resources: Vec<&Resource>) -> Lists {
 /// What a user sees of changes, remembered for a while.
 pub(super) struct Sight {
     visitor: Requester,
-    known: std::collections::BTreeMap<About, bool>,
+    known: std::collections::BTreeMap<ChangeSubject, bool>,
     /// Of a user of another API server.
     rights: Option<Arc<Rights>>,
     until: tokio::time::Instant,
@@ -266,7 +266,7 @@ impl Sight {
     }
 
     /// Whether the user may list what a change is about.
-    pub(super) fn may_see(&mut self, about: &About) -> bool {
+    pub(super) fn may_see(&mut self, about: &ChangeSubject) -> bool {
         if let Some(known) = self.known.get(about) {
             return *known;
         }
@@ -285,7 +285,7 @@ impl Sight {
 
     /// Whether the user sees everything.
     pub(super) fn sees_all(&mut self) -> bool {
-        self.may_see(&About::default())
+        self.may_see(&ChangeSubject::default())
     }
 }
 

@@ -123,7 +123,7 @@ impl AudienceState {
     }
 
     /// The changes from this number to the end of the newest batch that the audience may see and wants.
-    async fn seen(&mut self, audience: &Audience, from: u64) -> Seen {
+    async fn seen(&mut self, audience: &Audience, from: u64) -> AudienceChanges {
         self.sight.refresh().await;
         let (next, sight) = (self.next, &mut self.sight);
         let unread = audience.feed.since(from);
@@ -133,12 +133,12 @@ impl AudienceState {
         // It is no longer known which of the lost changes the audience may see.
         let lost = if sight.sees_all() { unread.lost } else { 0 };
         let (lost, unknown) = if audience.filter.is_empty() { (lost, 0) } else { (0, lost) };
-        Seen { entries: seen, lost, unknown }
+        AudienceChanges { entries: seen, lost, unknown }
     }
 }
 
 /// Changes for an audience.
-struct Seen {
+struct AudienceChanges {
     entries: Vec<Arc<Entry>>,
     /// Older ones, which are not kept any more.
     lost: u64,
@@ -263,8 +263,8 @@ impl Reader {
 }
 
 /// The events of one batch, as text: what was skipped by kind, then the newest changes. Nothing if there is nothing to say.
-fn written(feed: &Feed, seen: &Seen, most: usize, next: u64) -> Option<String> {
-    let Seen { entries, lost, unknown } = seen;
+fn written(feed: &Feed, seen: &AudienceChanges, most: usize, next: u64) -> Option<String> {
+    let AudienceChanges { entries, lost, unknown } = seen;
     let skipped = entries.len().saturating_sub(most);
     let mut text = String::new();
     if skipped > 0 || *lost > 0 || *unknown > 0 {

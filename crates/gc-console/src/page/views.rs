@@ -24,10 +24,10 @@ pub(super) const REST_FACTOR: u32 = 9;
 const REST: (Duration, Duration) = (Duration::from_millis(700), Duration::from_mins(1));
 
 /// Who sees what: the user, and the resources that the user may list, by namespace.
-type Seen = (UserKey, Vec<(String, Vec<String>)>);
+type ViewKey = (UserKey, Vec<(String, Vec<String>)>);
 
 /// The views of all users.
-pub(super) struct Views(TtlCache<Seen, Arc<View>>);
+pub(super) struct Views(TtlCache<ViewKey, Arc<View>>);
 
 impl Default for Views {
     fn default() -> Self {
@@ -36,7 +36,7 @@ impl Default for Views {
 }
 
 /// A view that may be shared with other requests.
-pub(super) struct Shared {
+pub(super) struct SharedView {
     /// What the user sees.
     pub(crate) view: Arc<View>,
     /// What the user may list.
@@ -54,7 +54,7 @@ impl Views {
         clock: Timestamp,
         runs: &dyn Fn(&str) -> bool,
         resident: Option<Arc<dyn Resident>>,
-    ) -> anyhow::Result<Shared> {
+    ) -> anyhow::Result<SharedView> {
         let rights = visitor.rights().await?;
         let names = |resources: &[Resource]| resources.iter().map(|one| one.name.to_string()).collect();
         let seen = rights.lists.iter().map(|(namespace, all)| (namespace.clone(), names(all))).collect();
@@ -65,6 +65,6 @@ impl Views {
             anyhow::Ok((Arc::new(view), rest))
         };
         let (view, until) = self.0.of((who, seen), take).await?;
-        Ok(Shared { view, rights, until })
+        Ok(SharedView { view, rights, until })
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use gc_inspect::plan::Cascade;
-use gc_inspect::subject::{Confirmed, Subject};
+use gc_inspect::subject::{ConfirmedPlan, Subject};
 use ratatui::termion::event::Key;
 
-use super::model::{Due, Line, Listed, Node, Overview, Place, Row, Stuck, WantedFeed};
+use super::model::{Due, Line, ListedObject, Node, ObjectPlace, Overview, Row, Stuck, WantedFeed};
 
 /// Lines of the feed that are kept.
 pub(super) const KEPT_LINES: usize = 500;
@@ -80,7 +80,7 @@ pub(super) enum Content {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ShownPlan {
     pub(crate) lines: Vec<String>,
-    pub(crate) confirmed: Confirmed,
+    pub(crate) confirmed: ConfirmedPlan,
     pub(super) needs_name: bool,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct ShownPlan {
 pub(super) struct Pane {
     pub(crate) content: Content,
     /// What it is about; of the help, nothing.
-    pub(crate) place: Place,
+    pub(crate) place: ObjectPlace,
     /// Nothing until the answer is there.
     pub(crate) lines: Option<Vec<String>>,
     /// The first line that is shown.
@@ -99,7 +99,7 @@ pub(super) struct Pane {
     /// Words of the lines that are shown.
     pub(crate) filter: String,
     /// What can be confirmed.
-    plan: Option<(Confirmed, bool)>,
+    plan: Option<(ConfirmedPlan, bool)>,
 }
 
 /// Something to be asked or done.
@@ -113,7 +113,7 @@ pub(crate) enum Order {
         kind: String,
         namespace: String,
     },
-    Explain(Content, Place),
+    Explain(Content, ObjectPlace),
     /// Pause the collectors, for this reason.
     Pause(String),
     /// Resume the collectors, or what the circuit breaker has stopped of this resource.
@@ -122,7 +122,7 @@ pub(crate) enum Order {
     Delete {
         subject: Subject,
         cascade: Cascade,
-        confirmed: Confirmed,
+        confirmed: ConfirmedPlan,
         is_named: bool,
     },
 }
@@ -142,10 +142,10 @@ pub(super) enum News {
     Objects {
         kind: String,
         namespace: String,
-        answer: Result<Vec<Listed>, String>,
+        answer: Result<Vec<ListedObject>, String>,
     },
-    Explained(Content, Place, Result<Vec<String>, String>),
-    Planned(Cascade, Place, Result<Box<ShownPlan>, String>),
+    Explained(Content, ObjectPlace, Result<Vec<String>, String>),
+    Planned(Cascade, ObjectPlace, Result<Box<ShownPlan>, String>),
     Deleted(Result<String, String>),
     /// What became of an order to the collectors.
     Obeyed(Result<String, String>),
@@ -181,7 +181,7 @@ pub(super) struct App {
     pub(super) feed_failure: Option<String>,
     /// The kind whose objects are listed, and they.
     pub(crate) kind: String,
-    pub(crate) objects: Option<Vec<Listed>>,
+    pub(crate) objects: Option<Vec<ListedObject>>,
     /// The selected row of each view.
     selected: [usize; View::ALL.len()],
     pub(crate) filter: String,
@@ -212,7 +212,7 @@ impl App {
             }
             View::Nodes => overview.map_or_else(Vec::new, |all| all.nodes.rows(Node::row)),
             View::Feed => self.feed.iter().filter(|line| self.concerns(line)).map(Line::row).collect(),
-            View::Objects => self.objects.iter().flatten().map(Listed::row).collect(),
+            View::Objects => self.objects.iter().flatten().map(ListedObject::row).collect(),
         };
         // The server has searched more than what is shown of a change.
         if self.view == View::Feed && self.feed_of == self.wanted_feed() {
@@ -240,7 +240,7 @@ impl App {
     }
 
     /// The object of the selected row.
-    fn selected_place(&self) -> Option<Place> {
+    fn selected_place(&self) -> Option<ObjectPlace> {
         let rows = self.rows();
         let selected = self.selected(rows.len());
         rows.into_iter().nth(selected)?.place
@@ -296,9 +296,9 @@ impl App {
     fn fill(
         &mut self,
         content: &Content,
-        place: &Place,
+        place: &ObjectPlace,
         lines: Vec<String>,
-        plan: Option<(Confirmed, bool)>,
+        plan: Option<(ConfirmedPlan, bool)>,
     ) {
         let awaits = |pane: &&mut Pane| (&pane.content, &pane.place) == (content, place);
         if let Some(pane) = self.pane.as_mut().filter(awaits) {
@@ -328,21 +328,21 @@ impl App {
             Input::Keys if self.pane.is_some() => self.pane_key(key),
             Input::Keys => self.table_key(key),
             Input::Command(text) => match typed(text, key) {
-                Typed::More(text) => {
+                TypedText::More(text) => {
                     self.input = Input::Command(text);
                     Vec::new()
                 }
-                Typed::Done(text) => self.command(&text),
-                Typed::Dropped => Vec::new(),
+                TypedText::Done(text) => self.command(&text),
+                TypedText::Dropped => Vec::new(),
             },
             Input::Filter(text) => {
                 let text = match typed(text, key) {
-                    Typed::More(text) => {
+                    TypedText::More(text) => {
                         self.input = Input::Filter(text.clone());
                         text
                     }
-                    Typed::Done(text) => text,
-                    Typed::Dropped => String::new(),
+                    TypedText::Done(text) => text,
+                    TypedText::Dropped => String::new(),
                 };
                 match &mut self.pane {
                     Some(pane) => (pane.filter, pane.scroll) = (text, 0),
@@ -367,7 +367,7 @@ impl App {
             Key::Char('q') => return vec![Order::Quit],
             Key::Char(':') => self.input = Input::Command(String::new()),
             Key::Char('/') => self.input = Input::Filter(self.filter.clone()),
-            Key::Char('?') => self.open(Content::Help, Place::default()),
+            Key::Char('?') => self.open(Content::Help, ObjectPlace::default()),
             Key::Char('0') => return self.enter_namespace(""),
             Key::Ctrl('r') => {
                 let mut orders = vec![Order::Overview(self.namespace.clone())];
@@ -440,12 +440,12 @@ impl App {
 
     fn confirm_key(&mut self, text: String, name: Option<String>, key: Key) -> Vec<Order> {
         let text = match typed(text, key) {
-            Typed::More(text) => {
+            TypedText::More(text) => {
                 self.input = Input::Confirm { typed: text, name };
                 return Vec::new();
             }
-            Typed::Done(text) => text,
-            Typed::Dropped => String::new(),
+            TypedText::Done(text) => text,
+            TypedText::Dropped => String::new(),
         };
         let is_agreed = text == name.as_deref().unwrap_or("y");
         let planned = self.pane.take_if(|pane| is_agreed && pane.plan.is_some());
@@ -474,7 +474,7 @@ impl App {
             }
             ("resume", resource) => vec![Order::Resume(resource.unwrap_or_default().to_owned())],
             ("collected", _) => {
-                self.open(Content::Collected, Place::default());
+                self.open(Content::Collected, ObjectPlace::default());
                 Vec::new()
             }
             ("q" | "quit" | "q!", _) => vec![Order::Quit],
@@ -484,7 +484,7 @@ impl App {
             ("terminating" | "term", namespace) => self.show_in(View::Terminating, namespace),
             ("freed", _) => self.show_in(View::Nodes, None),
             ("help" | "h", _) => {
-                self.open(Content::Help, Place::default());
+                self.open(Content::Help, ObjectPlace::default());
                 Vec::new()
             }
             ("ns" | "namespace", Some(namespace)) => self.enter_namespace(namespace),
@@ -540,7 +540,7 @@ impl App {
         }
     }
 
-    fn explain_place(&mut self, content: Content, place: Place) -> Vec<Order> {
+    fn explain_place(&mut self, content: Content, place: ObjectPlace) -> Vec<Order> {
         self.open(content.clone(), place.clone());
         vec![Order::Explain(content, place)]
     }
@@ -562,7 +562,7 @@ impl App {
         true
     }
 
-    fn open(&mut self, content: Content, place: Place) {
+    fn open(&mut self, content: Content, place: ObjectPlace) {
         let lines = match content {
             Content::Help => Some(HELP.lines().map(str::to_owned).collect()),
             Content::Collected => self.overview.as_deref().map(Overview::collected_lines),
@@ -602,23 +602,23 @@ const HELP: &str = " 1-6, Tab       stuck, feed, due, terminating, nodes, object
  Ctrl-R         refresh
  q, Ctrl-C      leave";
 
-enum Typed {
+enum TypedText {
     More(String),
     Done(String),
     Dropped,
 }
 
 /// A text, after one more key.
-fn typed(mut text: String, key: Key) -> Typed {
+fn typed(mut text: String, key: Key) -> TypedText {
     match key {
-        Key::Esc => return Typed::Dropped,
-        Key::Char('\n') => return Typed::Done(text),
+        Key::Esc => return TypedText::Dropped,
+        Key::Char('\n') => return TypedText::Done(text),
         Key::Backspace => drop(text.pop()),
         Key::Ctrl('u') => text.clear(),
         Key::Char(c) if !c.is_control() && text.len() < LONGEST_INPUT => text.push(c),
         _ => {}
     }
-    Typed::More(text)
+    TypedText::More(text)
 }
 
 /// By how many columns a key moves a pane.

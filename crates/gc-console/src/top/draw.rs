@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as TableRow, Table, TableState, Wrap};
 
 use super::app::{App, Content, Input, Pane, View};
-use super::model::{Collected, Overview, Row};
+use super::model::{MinuteDeletions, Overview, Row};
 
 /// From this width on, tables have all their columns.
 const WIDE: u16 = 120;
@@ -155,9 +155,9 @@ fn standing(overview: &Overview) -> Vec<Span<'static>> {
 impl Overview {
     /// What each collector deleted in the last hour, most first.
     pub(super) fn collected_lines(&self) -> Vec<String> {
-        let mut busy: Vec<&Collected> = self.collected.iter().collect();
+        let mut busy: Vec<&MinuteDeletions> = self.collected.iter().collect();
         busy.sort_by_key(|one| (std::cmp::Reverse(one.total), &one.controller));
-        let line = |one: &Collected| {
+        let line = |one: &MinuteDeletions| {
             let number = thousands(usize::try_from(one.total).unwrap_or(usize::MAX));
             format!("{:<40} {number:>10}  {}", one.controller, sparkline(std::slice::from_ref(one)))
         };
@@ -166,7 +166,7 @@ impl Overview {
 }
 
 /// Deletions of the last hour, the newest on the right.
-fn sparkline(collected: &[Collected]) -> String {
+fn sparkline(collected: &[MinuteDeletions]) -> String {
     let minutes = collected.iter().map(|collector| collector.minutes.len()).max().unwrap_or_default();
     let total = |minute: usize| -> u64 {
         collected.iter().filter_map(|collector| collector.minutes.get(minute)).sum()

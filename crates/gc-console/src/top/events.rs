@@ -3,7 +3,7 @@
 use anyhow::bail;
 use gc_process::screen;
 
-use super::model::{Change, Line, Skipped};
+use super::model::{Change, Line, SkippedChanges};
 
 /// Longest event that is read.
 const LONGEST_EVENT: usize = 1 << 20;
@@ -59,7 +59,7 @@ impl Events {
         Ok(match &*name {
             "change" => vec![Line::Change(Box::new(screen::decoded::<Change>(data.as_bytes())?))],
             "skipped" => {
-                let Skipped { count, unknown } = serde_json::from_str(&data)?;
+                let SkippedChanges { count, unknown } = serde_json::from_str(&data)?;
                 let skipped = (count > 0).then_some(Line::Skipped(count));
                 skipped.into_iter().chain((unknown > 0).then_some(Line::Unsearched(unknown))).collect()
             }
@@ -73,7 +73,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
-    use crate::top::model::Place;
+    use crate::top::model::ObjectPlace;
 
     const STREAM: &str = "retry: 2000\n\nevent: skipped\ndata: {\"count\":7,\"resources\":{},\"unknown\":3}\n\n: nothing new\n\n\
         id: 9\nevent: change\ndata: {\"time\":\"2026-01-02T03:04:05.678Z\",\"controller\":\"c\",\"verb\":\"delete\",\
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn events_are_the_same_however_the_stream_is_cut() {
-        let place = Place {
+        let place = ObjectPlace {
             kind: "Pod".into(),
             resource: "pods".into(),
             namespace: "shop".into(),

@@ -15,11 +15,11 @@ pub(super) struct Overview {
     pub(crate) user: User,
     pub(crate) mode: Mode,
     #[serde(default)]
-    pub(crate) stopped: Vec<Stopped>,
+    pub(crate) stopped: Vec<StoppedResource>,
     #[serde(default)]
     pub(super) node_breaker: Option<NodeBreaker>,
-    pub(crate) collected: Vec<Collected>,
-    pub(crate) terminating: List<Terminating>,
+    pub(crate) collected: Vec<MinuteDeletions>,
+    pub(crate) terminating: List<TerminatingObject>,
     pub(crate) stuck: List<Stuck>,
     pub(crate) due: List<Due>,
     #[serde(default)]
@@ -43,7 +43,7 @@ pub(crate) struct Mode {
 
 /// A resource whose collection the circuit breaker has stopped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(crate) struct Stopped {
+pub(crate) struct StoppedResource {
     pub(crate) resource: String,
     pub(crate) why: Option<String>,
 }
@@ -56,7 +56,7 @@ pub(super) struct NodeBreaker {
 
 /// Deletions of one collector in the last hour, by minute.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct Collected {
+pub(super) struct MinuteDeletions {
     pub(crate) controller: String,
     pub(crate) total: u64,
     pub(crate) minutes: Vec<u64>,
@@ -89,7 +89,7 @@ impl<T> List<T> {
 
 /// An object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct ObjectPlace {
     #[serde(default)]
     pub(crate) kind: String,
     #[serde(default)]
@@ -100,7 +100,7 @@ pub(crate) struct Place {
     pub(crate) name: String,
 }
 
-impl Place {
+impl ObjectPlace {
     /// `Pod/web`.
     pub(crate) fn title(&self) -> String {
         format!("{}/{}", if self.kind.is_empty() { &self.resource } else { &self.kind }, self.name)
@@ -118,8 +118,8 @@ impl Place {
 
 /// An object that is being deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct Terminating {
-    pub(crate) object: Place,
+pub(super) struct TerminatingObject {
+    pub(crate) object: ObjectPlace,
     pub(crate) since: Option<String>,
     pub(crate) finalizers: Vec<String>,
 }
@@ -131,7 +131,7 @@ pub(crate) struct Stuck {
     pub(crate) code: String,
     pub(crate) message: String,
     pub(super) age_seconds: Option<i64>,
-    pub(crate) objects: Vec<Place>,
+    pub(crate) objects: Vec<ObjectPlace>,
     pub(super) object_count: usize,
 }
 
@@ -143,7 +143,7 @@ pub(super) struct Due {
     pub(crate) code: String,
     pub(crate) collector: String,
     pub(crate) message: String,
-    pub(crate) object: Place,
+    pub(crate) object: ObjectPlace,
 }
 
 /// What the agent of a node reports.
@@ -169,7 +169,7 @@ pub(crate) struct Change {
     pub(crate) evidence: Vec<String>,
     pub(crate) failure: Option<String>,
     #[serde(flatten)]
-    pub(crate) place: Place,
+    pub(crate) place: ObjectPlace,
 }
 
 /// An owner that a change was about.
@@ -195,7 +195,7 @@ impl Change {
 
 /// Changes that were not sent, because there were too many.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct Skipped {
+pub(super) struct SkippedChanges {
     pub(crate) count: u64,
     /// Older ones that are not kept any more, of which it is not known whether they fit the filter.
     #[serde(default)]
@@ -235,7 +235,7 @@ pub(crate) enum Line {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(super) cells: Vec<String>,
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<ObjectPlace>,
     /// Something is wrong here.
     pub(super) is_bad: bool,
     /// What is known of it beyond that object.
@@ -244,15 +244,15 @@ pub(crate) struct Row {
 
 /// One of the listed objects of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Listed {
-    pub(crate) place: Place,
+pub(super) struct ListedObject {
+    pub(crate) place: ObjectPlace,
     pub(super) age_milliseconds: Option<i64>,
     pub(crate) owners: Vec<String>,
     pub(crate) finalizers: Vec<String>,
     pub(crate) is_terminating: bool,
 }
 
-impl Listed {
+impl ListedObject {
     pub(crate) fn row(&self) -> Row {
         let state = match (self.is_terminating, self.finalizers.is_empty()) {
             (true, true) => "terminating".to_owned(),
@@ -308,7 +308,7 @@ impl Node {
                 number(log_directories + links),
                 thousands(self.due),
             ],
-            place: Some(Place {
+            place: Some(ObjectPlace {
                 kind: "Node".into(),
                 resource: "nodes".into(),
                 namespace: String::new(),
@@ -339,7 +339,7 @@ impl Due {
     }
 }
 
-impl Terminating {
+impl TerminatingObject {
     /// `now` is the time of the overview.
     pub(crate) fn row(&self, now: &str) -> Row {
         let time = |text: &str| text.parse::<jiff::Timestamp>().ok();

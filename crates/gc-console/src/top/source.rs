@@ -11,7 +11,7 @@ use gc_collectors::collectors::COLLECTORS;
 use gc_explain::Resource;
 use gc_inspect::attached::{self, Asks, Confirmation, Form, Query, QueryRequest, QueryResponse, Reply};
 use gc_inspect::plan::Cascade;
-use gc_inspect::subject::{Confirmed, Subject};
+use gc_inspect::subject::{ConfirmedPlan, Subject};
 use gc_inspect::view::{self, Question, View};
 use gc_kube::{ApiClient, push_segment};
 use gc_process::{preflight, screen};
@@ -24,7 +24,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use super::app::{Content, News, Order, ShownPlan};
 use super::events::Events;
-use super::model::{Listed, Overview, Place, WantedFeed};
+use super::model::{ListedObject, ObjectPlace, Overview, WantedFeed};
 use crate::page::overview::{self, Mode, Surroundings};
 
 /// Time between two overviews that a server answers; it makes one each second at most.
@@ -56,7 +56,7 @@ pub(crate) struct Source {
 }
 
 /// What the server's API answered.
-enum Attached<T> {
+enum AttachedAnswer<T> {
     Yes(T),
     /// It has no such API.
     No,
@@ -75,12 +75,16 @@ impl Source {
     }
 
     /// Whether an answer comes from the API of kubegc; any other failure is an error.
-    fn attached(&self, status: StatusCode, message: impl FnOnce() -> String) -> anyhow::Result<Attached<()>> {
+    fn attached(
+        &self,
+        status: StatusCode,
+        message: impl FnOnce() -> String,
+    ) -> anyhow::Result<AttachedAnswer<()>> {
         match status {
-            status if status.is_success() => Ok(Attached::Yes(())),
+            status if status.is_success() => Ok(AttachedAnswer::Yes(())),
             // A server without the paths refuses them to users who may not ask for everything.
             StatusCode::NOT_FOUND | StatusCode::FORBIDDEN if !matches!(self.asks, Asks::Collector(_)) => {
-                Ok(Attached::No)
+                Ok(AttachedAnswer::No)
             }
             _ => bail!("{}: {}", status.as_u16(), message()),
         }
@@ -116,11 +120,11 @@ impl Source {
         push_segment(&mut path, namespace);
         let answer = page.call(preflight::request(Method::GET, &path, None)).await?;
         match self.attached(answer.head.status, || preflight::message(&answer))? {
-            Attached::Yes(()) => {
+            AttachedAnswer::Yes(()) => {
                 let overview = screen::decoded(&answer.body).context("the overview cannot be read")?;
                 Ok((overview, true))
             }
-            Attached::No => Ok((self.own_overview(namespace).await?, false)),
+            AttachedAnswer::No => Ok((self.own_overview(namespace).await?, false)),
         }
     }
 
@@ -187,8 +191,8 @@ impl Source {
     /// Reads the feed; answers why it has ended.
     async fn end_of_feed(&self, feed: &WantedFeed, last: &mut Option<HeaderValue>) -> String {
         match self.read_feed(feed, last).await {
-            Ok(Attached::Yes(())) => "The feed has ended; it is opened again.".to_owned(),
-            Ok(Attached::No) => {
+            Ok(AttachedAnswer::Yes(())) => "The feed has ended; it is opened again.".to_owned(),
+            Ok(AttachedAnswer::No) => {
                 "The feed needs a server that `kubegc up` runs, or --collector; `kubegc journal` reads a file.".to_owned()
             }
             Err(error) => format!("{error:#}"),
@@ -200,8 +204,8 @@ impl Source {
         &self,
         feed: &WantedFeed,
         last: &mut Option<HeaderValue>,
-    ) -> anyhow::Result<Attached<()>> {
-        let Some(page) = self.page() else { return Ok(Attached::No) };
+    ) -> anyhow::Result<AttachedAnswer<()>> {
+        let Some(page) = self.page() else { return Ok(AttachedAnswer::No) };
         let mut request = preflight::request(Method::GET, &feed.path(), None);
         request.headers_mut().insert(http::header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         if let Some(last) = last.clone() {
@@ -209,8 +213,10 @@ impl Source {
         }
         let response = page.open(request).await?;
         let status = response.status();
-        if let Attached::No = self.attached(status, || format!("the feed was answered with {status}"))? {
-            return Ok(Attached::No);
+        if let AttachedAnswer::No =
+            self.attached(status, || format!("the feed was answered with {status}"))?
+        {
+            return Ok(AttachedAnswer::No);
         }
         self.news.send(News::Feed(Ok(()))).await?;
         let (mut events, mut body) = (Events::default(), response.into_body());
@@ -224,7 +230,7 @@ impl Source {
                 self.news.send(News::Lines(lines)).await?;
             }
         }
-        Ok(Attached::Yes(()))
+        Ok(AttachedAnswer::Yes(()))
     }
 
     /// Carries out an order in the background; what came of it is news.
@@ -281,11 +287,11 @@ impl Source {
         Question::about(self.client.clone(), subject, self.patience).await
     }
 
-    async fn objects(&self, kind: &str, namespace: &str) -> anyhow::Result<Vec<Listed>> {
+    async fn objects(&self, kind: &str, namespace: &str) -> anyhow::Result<Vec<ListedObject>> {
         let now = jiff::Timestamp::now().as_millisecond();
         let objects = view::objects(&self.client, kind, namespace).await?;
-        let listed = objects.into_iter().take(LISTED).map(|(resource, metadata)| Listed {
-            place: Place {
+        let listed = objects.into_iter().take(LISTED).map(|(resource, metadata)| ListedObject {
+            place: ObjectPlace {
                 kind: resource.kind.to_string(),
                 resource: resource.name.to_string(),
                 namespace: metadata.namespace.to_string(),
@@ -319,7 +325,7 @@ impl Source {
         }
     }
 
-    async fn explain(&self, content: &Content, place: &Place) -> anyhow::Result<Vec<String>> {
+    async fn explain(&self, content: &Content, place: &ObjectPlace) -> anyhow::Result<Vec<String>> {
         let subject = place.subject();
         let objects = vec![subject.clone()];
         let question = match content {
@@ -344,7 +350,7 @@ impl Source {
         Ok(shown(text.lines()))
     }
 
-    async fn plan(&self, cascade: Cascade, place: &Place) -> anyhow::Result<ShownPlan> {
+    async fn plan(&self, cascade: Cascade, place: &ObjectPlace) -> anyhow::Result<ShownPlan> {
         let (objects, policy) = (vec![place.subject()], cascade.name().to_lowercase());
         let answered = self.asked(Query::Plan { objects, policy, full: false }).await?;
         if let Some(answered) = answered {
@@ -367,7 +373,7 @@ impl Source {
         &self,
         subject: &Subject,
         cascade: Cascade,
-        confirmed: &Confirmed,
+        confirmed: &ConfirmedPlan,
         is_named: bool,
     ) -> anyhow::Result<String> {
         let question = self.question(subject).await?;
@@ -473,7 +479,7 @@ mod tests {
         let (news, _read) = mpsc::channel(1);
         let source = |asks| Source::new(client.clone(), asks, PATIENCE, news.clone());
         let (asking, listing) = (source(Asks::Server(client.clone())), source(Asks::Nobody));
-        let place = |name: &str| Place {
+        let place = |name: &str| ObjectPlace {
             kind: "ConfigMap".into(),
             resource: "configmaps".into(),
             namespace: "default".into(),

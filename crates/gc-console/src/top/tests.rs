@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use gc_inspect::plan::Cascade;
-use gc_inspect::subject::Confirmed;
+use gc_inspect::subject::ConfirmedPlan;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::termion::event::Key;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::app::{App, Content, Input, KEPT_LINES, News, Order, ShownPlan, View};
 use super::draw::draw;
-use super::model::{Change, Line, Listed, Overview, Place, WantedFeed};
+use super::model::{Change, Line, ListedObject, ObjectPlace, Overview, WantedFeed};
 
 fn overview() -> Overview {
     let object = |kind: &str, resource: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "resource": resource, "namespace": "shop", "name": name, "uid": "u"});
@@ -59,8 +59,8 @@ fn change(number: usize) -> Line {
     }))
 }
 
-fn place(kind: &str, resource: &str, name: &str) -> Place {
-    Place { kind: kind.into(), resource: resource.into(), namespace: "shop".into(), name: name.into() }
+fn place(kind: &str, resource: &str, name: &str) -> ObjectPlace {
+    ObjectPlace { kind: kind.into(), resource: resource.into(), namespace: "shop".into(), name: name.into() }
 }
 
 fn shown() -> App {
@@ -102,7 +102,7 @@ fn the_tables_look_so() {
     press(&mut app, "5");
     assert_pictures("nodes", &app);
     press(&mut app, ":po\n");
-    let listed = Listed {
+    let listed = ListedObject {
         place: place("Pod", "pods", "web-0"),
         age_milliseconds: Some(7_200_000),
         owners: vec!["ReplicaSet/web".into()],
@@ -135,8 +135,8 @@ fn the_help_shows_the_keys() {
     assert_eq!(app.pane, None);
 }
 
-fn plan(app: &mut App, cascade: Cascade, needs_name: bool) -> Confirmed {
-    let confirmed = Confirmed { uid: "u".into(), objects: 3, lost_volumes: 1 };
+fn plan(app: &mut App, cascade: Cascade, needs_name: bool) -> ConfirmedPlan {
+    let confirmed = ConfirmedPlan { uid: "u".into(), objects: 3, lost_volumes: 1 };
     let lines = vec!["3 objects: 1 ConfigMap, 2 Pods; nothing hangs".into()];
     let plan = ShownPlan { lines, confirmed: confirmed.clone(), needs_name };
     let about = place("ConfigMap", "configmaps", "cart-index");

@@ -19,15 +19,15 @@ fn progress(version: u64) -> Event {
     Event::Progress { resource: PODS, resource_version: ResourceVersion(version) }
 }
 
-fn place(resource: ResourceId, namespace: Option<&str>) -> Place {
-    Place { resource, namespace: namespace.map(Arc::from) }
+fn place(resource: ResourceId, namespace: Option<&str>) -> ListScope {
+    ListScope { resource, namespace: namespace.map(Arc::from) }
 }
 
-fn cached(number: u64, place: Place, version: u64) -> Option<List> {
+fn cached(number: u64, place: ListScope, version: u64) -> Option<List> {
     Some(List { number, place, not_older_than: Some(ResourceVersion(version)) })
 }
 
-fn stored(number: u64, place: Place) -> Option<List> {
+fn stored(number: u64, place: ListScope) -> Option<List> {
     Some(List { number, place, not_older_than: None })
 }
 

@@ -13,7 +13,7 @@ const JOBS: ResourceId = ResourceId(2);
 
 /// Wants what it is given, and wants what was held again when it is released.
 #[derive(Debug, Default)]
-struct Wanting {
+struct WantingEngine {
     wanted: VecDeque<Request>,
     /// Whether each is wanted because of its age.
     timed: bool,
@@ -26,7 +26,7 @@ struct Wanting {
     due: Option<Timestamp>,
 }
 
-impl Engine for Wanting {
+impl Engine for WantingEngine {
     type Origin = &'static str;
 
     fn tick(&mut self, _now: Timestamp, _steady: Timestamp) {}
@@ -145,8 +145,8 @@ fn barrier(at_least: u64) -> Request {
     Request::Barrier { resource: PODS, namespace: None, at_least: ResourceVersion(at_least) }
 }
 
-fn controller(wanted: impl IntoIterator<Item = Request>) -> Controller<Wanting> {
-    let engine = Wanting { wanted: wanted.into_iter().collect(), ..Wanting::default() };
+fn controller(wanted: impl IntoIterator<Item = Request>) -> Controller<WantingEngine> {
+    let engine = WantingEngine { wanted: wanted.into_iter().collect(), ..WantingEngine::default() };
     Controller::new(engine, ConcurrencyOptions::default())
 }
 
@@ -154,7 +154,7 @@ fn at(milliseconds: u64) -> Moment {
     Moment::from_start(Duration::from_millis(milliseconds))
 }
 
-fn sent(controller: &mut Controller<Wanting>) -> Vec<Request> {
+fn sent(controller: &mut Controller<WantingEngine>) -> Vec<Request> {
     let steps = std::iter::from_fn(|| controller.poll_step());
     steps
         .map(|step| match step {
@@ -164,8 +164,8 @@ fn sent(controller: &mut Controller<Wanting>) -> Vec<Request> {
         .collect()
 }
 
-fn answered(outcome: Outcome) -> Performed {
-    Performed { outcome, signal: Signal::Answered, round_trips: 1 }
+fn answered(outcome: Outcome) -> PerformedRequest {
+    PerformedRequest { outcome, signal: Signal::Answered, round_trips: 1 }
 }
 
 /// Each restraint alone holds a deletion back; what was held is sent when the restraint ends.
@@ -265,11 +265,11 @@ fn nothing_is_decided_that_cannot_be_sent() {
     let world = World::new(100);
     let concurrency =
         ConcurrencyOptions { initial: 1, smallest: 1, largest: 1, ..ConcurrencyOptions::default() };
-    let engine = Wanting { wanted: [delete(PODS), delete(JOBS)].into(), ..Wanting::default() };
+    let engine = WantingEngine { wanted: [delete(PODS), delete(JOBS)].into(), ..WantingEngine::default() };
     let mut controller = Controller::new(engine, concurrency);
     assert_eq!(controller.act(at(1), 9, &world), Rest::Full(None));
     assert_eq!((sent(&mut controller), controller.engine.wanted.len()), (vec![delete(PODS)], 1));
-    let busy = Performed {
+    let busy = PerformedRequest {
         outcome: Outcome::Failed { message: "429".into(), retry_after_milliseconds: Some(1_000) },
         signal: Signal::Busy(Some(Duration::from_secs(1))),
         round_trips: 1,

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use gc_collectors::namespaces::emptying::{Contained, Item, Served};
+use gc_collectors::namespaces::emptying::{ContainedResource, Item, ServedResources};
 use gc_types::Gvr;
 use serde_json::json;
 
@@ -33,7 +33,7 @@ fn answer(reply: Reply) -> Answer {
 
 /// What a server answers that has a terminating namespace with one secret, which a finalizer blocks.
 fn blocked(question: &Question) -> Answer {
-    let secrets = || Contained {
+    let secrets = || ContainedResource {
         gvr: Gvr { group: "".into(), version: "v1".into(), resource: "secrets".into() },
         kind: "Secret".into(),
         together: true,
@@ -47,7 +47,11 @@ fn blocked(question: &Question) -> Answer {
         })),
         Ask::Discover => {
             let groups = [(String::new(), true)].into();
-            Reply::Served(Arc::new(Served { resources: vec![Arc::new(secrets())], groups, failed: vec![] }))
+            Reply::Served(Arc::new(ServedResources {
+                resources: vec![Arc::new(secrets())],
+                groups,
+                failed: vec![],
+            }))
         }
         Ask::List(_) => {
             let finalizers = vec!["example.com/hold".into()];
@@ -95,7 +99,7 @@ fn a_namespace_that_is_gone_is_forgotten_after_one_question() {
     let asked = run(&mut passes, SETTLE_MILLISECONDS, &world, missing);
     assert_eq!(asked.iter().map(|question| &question.ask).collect::<Vec<_>>(), [&Ask::Read]);
     let end = End::Done { terminating_seconds: None };
-    assert_eq!(passes.poll_end(), Some(Ended { namespace: name("n"), uid: None, end }));
+    assert_eq!(passes.poll_end(), Some(EndedPass { namespace: name("n"), uid: None, end }));
     assert_eq!((passes.poll_end(), passes.is_empty(), passes.remembered()), (None, true, 0));
 }
 

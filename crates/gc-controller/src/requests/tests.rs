@@ -27,7 +27,7 @@ fn key() -> ObjectKey {
 
 /// What a server may say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum ServerAnswer {
     /// The object, with the finalizer.
     Object,
     /// Another object of the name.
@@ -42,19 +42,19 @@ enum Said {
     Nothing,
 }
 
-const ALL: [Said; 9] = [
-    Said::Object,
-    Said::Another,
-    Said::Page,
-    Said::Success,
-    Said::Refused(404),
-    Said::Refused(409),
-    Said::Refused(422),
-    Said::Refused(500),
-    Said::Nothing,
+const ALL: [ServerAnswer; 9] = [
+    ServerAnswer::Object,
+    ServerAnswer::Another,
+    ServerAnswer::Page,
+    ServerAnswer::Success,
+    ServerAnswer::Refused(404),
+    ServerAnswer::Refused(409),
+    ServerAnswer::Refused(422),
+    ServerAnswer::Refused(500),
+    ServerAnswer::Nothing,
 ];
 
-impl Answer for Said {
+impl Answer for ServerAnswer {
     fn code(&self) -> u16 {
         match self {
             Self::Refused(code) => *code,
@@ -70,7 +70,7 @@ impl Answer for Said {
         matches!(self, Self::Object | Self::Another)
     }
 
-    fn object(&self) -> Result<Answered, String> {
+    fn object(&self) -> Result<AnsweredObject, String> {
         let uid = Uid::new(if *self == Self::Object { UID } else { OTHER });
         let observed = ObservedObject {
             key: key(),
@@ -81,7 +81,7 @@ impl Answer for Said {
             recreator: None,
         };
         let finalizers = vec!["foregroundDeletion".to_owned()];
-        Ok(Answered { observed, resource_version: "7".to_owned(), finalizers })
+        Ok(AnsweredObject { observed, resource_version: "7".to_owned(), finalizers })
     }
 
     fn status(&self) -> Option<Status> {
@@ -136,7 +136,7 @@ fn assert_guarded(call: &Call, request: &Request) {
 }
 
 /// Answers the calls of a request by these in turn, the last one again and again.
-fn exchange(request: &Request, said: &[Said]) -> Performed {
+fn exchange(request: &Request, said: &[ServerAnswer]) -> PerformedRequest {
     let resource = resource();
     let (mut exchange, mut step) = Exchange::begin(request, &resource);
     let mut calls = 0;
@@ -153,7 +153,7 @@ fn exchange(request: &Request, said: &[Said]) -> Performed {
                 calls += 1;
                 assert!(calls <= MOST_CALLS, "{request:?} does not end: {said:?}");
                 match said[index] {
-                    Said::Nothing => exchange.unanswered("no answer"),
+                    ServerAnswer::Nothing => exchange.unanswered("no answer"),
                     said => exchange.answered(&said),
                 }
             }
@@ -170,12 +170,12 @@ fn every_exchange_ends_guarded_and_proves_no_absence_without_proof() {
             for second in ALL {
                 for third in ALL {
                     let said = [first, second, third];
-                    let Performed { outcome, .. } = exchange(&request, &said);
-                    let proof = [Said::Refused(404), Said::Another];
+                    let PerformedRequest { outcome, .. } = exchange(&request, &said);
+                    let proof = [ServerAnswer::Refused(404), ServerAnswer::Another];
                     if outcome == Outcome::Absent {
                         assert!(said.iter().any(|said| proof.contains(said)), "{request:?}: {said:?}");
                     }
-                    if said == [Said::Nothing; 3] {
+                    if said == [ServerAnswer::Nothing; 3] {
                         assert!(matches!(outcome, Outcome::Failed { .. }), "{request:?}: {outcome:?}");
                     }
                 }
@@ -191,11 +191,11 @@ fn single_answers_mean_the_same_for_all() {
     let (read, delete) = (&requests[0], &requests[1]);
     let failed = |message: &str| failed(message);
     for (said, to_delete, to_read) in [
-        (Said::Success, Outcome::Applied(None), failed(UNREADABLE)),
-        (Said::Refused(404), Outcome::Absent, Outcome::Absent),
-        (Said::Refused(409), Outcome::Conflict, Outcome::Conflict),
-        (Said::Nothing, failed("no answer"), failed("no answer")),
-        (Said::Page, failed(UNREADABLE), failed(UNREADABLE)),
+        (ServerAnswer::Success, Outcome::Applied(None), failed(UNREADABLE)),
+        (ServerAnswer::Refused(404), Outcome::Absent, Outcome::Absent),
+        (ServerAnswer::Refused(409), Outcome::Conflict, Outcome::Conflict),
+        (ServerAnswer::Nothing, failed("no answer"), failed("no answer")),
+        (ServerAnswer::Page, failed(UNREADABLE), failed(UNREADABLE)),
     ] {
         assert_eq!(exchange(delete, &[said]).outcome, to_delete, "{said:?}");
         assert_eq!(exchange(read, &[said]).outcome, to_read, "{said:?}");

@@ -17,7 +17,7 @@ enum Step<'a> {
     /// It reports how far it is.
     Bookmark(&'a str, bool),
     /// What was asked for ends, after this many seconds.
-    Ends(Ended, u64),
+    Ends(RequestEnd, u64),
     /// These signals have been given since.
     Signals(Vec<Signal>),
 }
@@ -55,19 +55,19 @@ fn wait(milliseconds: u64) -> Step<'static> {
     Asks(Ask::Wait(Duration::from_millis(milliseconds)))
 }
 
-fn refused(code: u16) -> Ended {
-    Ended::Refused { code, message: "m".to_owned(), retry_after: None }
+fn refused(code: u16) -> RequestEnd {
+    RequestEnd::Refused { code, message: "m".to_owned(), retry_after: None }
 }
 
-fn cut() -> Ended {
-    Ended::Unreachable("cut".to_owned())
+fn cut() -> RequestEnd {
+    RequestEnd::Unreachable("cut".to_owned())
 }
 
 fn synced(version: u64) -> Signal {
     Signal::Synced(ResourceVersion(version))
 }
 
-fn failing(why: Ended, was_synced: bool) -> Signal {
+fn failing(why: RequestEnd, was_synced: bool) -> Signal {
     Signal::Failing { why, was_synced }
 }
 
@@ -89,7 +89,7 @@ fn a_list_in_pages_goes_over_into_watches() {
             Reached("6"),
             Bookmark("9", false),
             Signals(vec![Signal::Progress(ResourceVersion(9))]),
-            Ends(Ended::Finished, 291),
+            Ends(RequestEnd::Finished, 291),
             Signals(vec![]),
             watch("9"),
         ],
@@ -130,9 +130,12 @@ fn whole() -> Step<'static> {
 /// their token expires once more.
 #[test]
 fn pages_come_back() {
-    for why in
-        [Ended::TooLarge, Ended::Unreachable("no answer within 60 s".to_owned()), refused(410), refused(500)]
-    {
+    for why in [
+        RequestEnd::TooLarge,
+        RequestEnd::Unreachable("no answer within 60 s".to_owned()),
+        refused(410),
+        refused(500),
+    ] {
         live(
             "a token that expired, and a whole list that fails",
             false,
@@ -162,15 +165,15 @@ fn pages_come_back() {
 #[test]
 fn page_sizes_follow_the_size_of_objects() {
     let mut protocol = ListWatch::new(false);
-    let fail = |protocol: &mut ListWatch, ended: &Ended, seconds| {
+    let fail = |protocol: &mut ListWatch, ended: &RequestEnd, seconds| {
         assert!(matches!(protocol.ask(0.0), Ask::Page { is_paged: true, .. }));
         protocol.ended(ended, Duration::from_secs(seconds), 0.0);
         assert!(matches!(protocol.ask(0.0), Ask::Wait(_)));
         protocol.page_size(1000)
     };
     assert_eq!(protocol.page_size(1000), 1000);
-    assert_eq!(fail(&mut protocol, &Ended::TooLarge, 1), 250);
-    assert_eq!(fail(&mut protocol, &Ended::TooLarge, 1), 62);
+    assert_eq!(fail(&mut protocol, &RequestEnd::TooLarge, 1), 250);
+    assert_eq!(fail(&mut protocol, &RequestEnd::TooLarge, 1), 62);
     assert_eq!(fail(&mut protocol, &cut(), 1), 62, "a connection that breaks says nothing about the size");
     assert_eq!(fail(&mut protocol, &cut(), 60), 31, "one that took so long does");
     for (bytes, size) in [
@@ -184,7 +187,7 @@ fn page_sizes_follow_the_size_of_objects() {
         assert_eq!(protocol.page_size(1000), size, "{bytes}");
     }
     for _ in 0..20 {
-        fail(&mut protocol, &Ended::TooLarge, 1);
+        fail(&mut protocol, &RequestEnd::TooLarge, 1);
     }
     assert_eq!(protocol.page_size(500), 1);
 }
@@ -203,12 +206,12 @@ fn a_streamed_list_goes_over_into_a_watch_or_is_given_up() {
             Bookmark("5", true),
             Signals(vec![synced(5)]),
             Reached("6"),
-            Ends(Ended::Finished, 300),
+            Ends(RequestEnd::Finished, 300),
             watch("6"),
         ],
     );
     for (ended, opened) in
-        [(refused(422), false), (refused(500), true), (Ended::Silent(STREAMED_LIST_SILENCE), true)]
+        [(refused(422), false), (refused(500), true), (RequestEnd::Silent(STREAMED_LIST_SILENCE), true)]
     {
         let mut steps = vec![stream()];
         steps.extend(opened.then_some(Opened));
@@ -238,7 +241,7 @@ fn a_watch_that_breaks_is_resumed_where_it_was() {
             Signals(vec![synced(6)]),
         ]),
     );
-    let gone = || Ended::Refused {
+    let gone = || RequestEnd::Refused {
         code: 410,
         message: "the server was restored to an earlier version".to_owned(),
         retry_after: None,
@@ -271,9 +274,19 @@ fn a_watch_that_breaks_is_resumed_where_it_was() {
     live(
         "the server ends it early: it may be going down",
         false,
-        with(vec![Ends(Ended::Finished, 20), Signals(listed()), Asks(Ask::Newest), Newest("6"), watch("6")]),
+        with(vec![
+            Ends(RequestEnd::Finished, 20),
+            Signals(listed()),
+            Asks(Ask::Newest),
+            Newest("6"),
+            watch("6"),
+        ]),
     );
-    live("at once: with a pause", false, with(vec![Ends(Ended::Finished, 0), wait(100), Asks(Ask::Newest)]));
+    live(
+        "at once: with a pause",
+        false,
+        with(vec![Ends(RequestEnd::Finished, 0), wait(100), Asks(Ask::Newest)]),
+    );
     live(
         "not served any more: it is listed again when it is",
         false,
@@ -289,7 +302,7 @@ fn a_watch_that_breaks_is_resumed_where_it_was() {
         false,
         with(vec![
             Ends(
-                Ended::Refused {
+                RequestEnd::Refused {
                     code: 429,
                     message: String::new(),
                     retry_after: Some(Duration::from_secs(7)),

@@ -46,11 +46,11 @@ pub(crate) struct Cluster {
 /// The forks of a server.
 pub(super) struct Forks {
     recipe: Recipe,
-    running: Mutex<Running>,
+    running: Mutex<RunningCluster>,
 }
 
 #[derive(Default)]
-struct Running {
+struct RunningCluster {
     last: u32,
     forks: BTreeMap<u32, Up>,
 }

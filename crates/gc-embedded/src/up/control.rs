@@ -53,9 +53,9 @@ const REST: Duration = Duration::from_millis(20);
 
 /// What the paths act on.
 #[derive(Clone)]
-pub struct Control(Arc<Shared>);
+pub struct Control(Arc<ControlState>);
 
-struct Shared {
+struct ControlState {
     console: Option<Arc<dyn Console>>,
     clock: CollectorClock,
     activity: Activity,
@@ -78,7 +78,7 @@ impl Control {
     ) -> Self {
         let deletions = Arc::new(Deletions::new(journal.clone(), console.clone()));
         let (registry, cluster) = (OnceLock::new(), OnceLock::new());
-        Self(Arc::new(Shared { console, clock, activity, registry, journal, deletions, cluster }))
+        Self(Arc::new(ControlState { console, clock, activity, registry, journal, deletions, cluster }))
     }
 
     /// Returns the page of the server, if it has one.
@@ -115,7 +115,7 @@ impl Control {
         patience: Duration,
         rest: impl Fn() -> R,
     ) -> Result<(), Vec<String>> {
-        let Shared { clock, activity, registry, .. } = &*self.0;
+        let ControlState { clock, activity, registry, .. } = &*self.0;
         let Some(registry) = registry.get() else { return Err(vec!["the server has not begun yet".into()]) };
         activity.settle(registry, &clock.clock(), patience, rest).await
     }

@@ -19,7 +19,7 @@ use super::{NAMESPACE_SETTLE, WORKLOADS};
 use crate::accounts::{self, Account};
 use crate::definitions;
 use crate::workloads;
-use gc_process::activity::{ActivityTracker, Delivered, is_watch};
+use gc_process::activity::{ActivityTracker, TrackedAnswer, is_watch};
 use gc_process::collectors::{ControllerOptions, NamespaceOptions, RunningCollectors, Surroundings};
 use gc_process::preflight;
 
@@ -76,7 +76,7 @@ async fn is_furnished(client: &ApiClient, lists: &[&str]) -> bool {
 }
 
 /// Which controllers run.
-pub(super) struct Enabled {
+pub(super) struct EnabledControllers {
     pub(super) collectors: Vec<Controller>,
     pub(super) settings: ControllerOptions,
     pub(super) workloads: Vec<Workload>,
@@ -87,11 +87,11 @@ impl Controllers {
     /// None of them runs yet.
     pub(super) fn new(
         server: &RunningServer,
-        enabled: Enabled,
+        enabled: EnabledControllers,
         observer: Option<Arc<dyn Observer>>,
         surroundings: Surroundings,
     ) -> Self {
-        let Enabled { collectors, settings, workloads: living, workload_settings } = enabled;
+        let EnabledControllers { collectors, settings, workloads: living, workload_settings } = enabled;
         let informers = Account::of_informers(workloads::kinds(&living));
         let mut accounts: Vec<Account> = collectors.iter().copied().map(Account::from).collect();
         if !living.is_empty() {
@@ -134,7 +134,7 @@ impl Controllers {
             async move {
                 let answer = answer.await.map(|body| match watches {
                     Some(movement) => movement.watch(body),
-                    None => Delivered::whole(body),
+                    None => TrackedAnswer::whole(body),
                 });
                 drop(going);
                 answer

@@ -34,7 +34,7 @@ const ANSWERED: usize = 10;
 
 /// A deletion that somebody asked for.
 #[derive(Debug)]
-struct Asked {
+struct RequestedDeletion {
     time: Timestamp,
     user: String,
     program: String,
@@ -46,7 +46,7 @@ struct Asked {
     uid: String,
 }
 
-impl Asked {
+impl RequestedDeletion {
     fn value(&self) -> Value {
         json!({"time": self.time.to_string(), "user": self.user, "program": self.program, "eviction": self.is_eviction,
             "propagationPolicy": self.policy, "resource": self.resource, "namespace": self.namespace,
@@ -56,14 +56,14 @@ impl Asked {
 
 /// The newest deletions, oldest first.
 #[derive(Debug, Default)]
-struct Remembered {
-    by_users: VecDeque<Asked>,
-    by_controllers: VecDeque<Asked>,
+struct RecentDeletions {
+    by_users: VecDeque<RequestedDeletion>,
+    by_controllers: VecDeque<RequestedDeletion>,
 }
 
 /// Remembers who asked for deletions, and reports what goes with a definition.
 pub(crate) struct Deletions {
-    remembered: Mutex<Remembered>,
+    remembered: Mutex<RecentDeletions>,
     /// The users whose deletions are in the journal.
     collectors: BTreeSet<String>,
     /// Reports what goes with a definition.
@@ -100,7 +100,7 @@ impl Deletions {
             return;
         }
         let resource = deletion.resource;
-        let asked = Asked {
+        let asked = RequestedDeletion {
             time: Timestamp::now(),
             user: deletion.user.name.clone(),
             program: deletion.program.to_owned(),
@@ -196,17 +196,17 @@ impl Deletions {
             return refused("expected uid=UID, or resource=RESOURCE with namespace=NAMESPACE and name=NAME");
         }
         let is = |wanted: Option<&str>, actual: &str| wanted.is_none_or(|wanted| wanted == actual);
-        let fits = |asked: &&Asked| {
+        let fits = |asked: &&RequestedDeletion| {
             is(uid, &asked.uid)
                 && is(resource, &asked.resource)
                 && is(namespace, &asked.namespace)
                 && is(name, &asked.name)
         };
         let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut found: Vec<&Asked> =
+        let mut found: Vec<&RequestedDeletion> =
             remembered.by_users.iter().chain(&remembered.by_controllers).filter(fits).collect();
         found.sort_by_key(|asked| std::cmp::Reverse(asked.time));
-        let items: Vec<Value> = found.into_iter().take(ANSWERED).map(Asked::value).collect();
+        let items: Vec<Value> = found.into_iter().take(ANSWERED).map(RequestedDeletion::value).collect();
         (200, json!({ "items": items }))
     }
 }

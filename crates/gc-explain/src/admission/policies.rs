@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::rules::{GROUP, Operation, Rules, is_everything, selects};
 use crate::catalog::{GroupResource, Resource};
-use crate::facts::{Facts, Known};
+use crate::facts::{Facts, Knowledge};
 use crate::object::Object;
 use crate::survey::Survey;
 
@@ -114,10 +114,10 @@ impl<'a> BoundPolicy<'a> {
         }
         let old = if self.needs_object() {
             match object(facts, request) {
-                Some(Known::Present(object)) => whole(object, request.resource),
+                Some(Knowledge::Present(object)) => whole(object, request.resource),
                 // What is gone needs no deletion.
-                Some(Known::Absent) => return Judgement::Allows,
-                Some(Known::Unreadable(_)) | None => return Judgement::Unknown,
+                Some(Knowledge::Absent) => return Judgement::Allows,
+                Some(Knowledge::Unreadable(_)) | None => return Judgement::Unknown,
             }
         } else {
             Value::Null
@@ -165,23 +165,23 @@ impl<'a> BoundPolicy<'a> {
         {
             let namespaces = GroupResource::new("", "namespaces");
             match facts.object(&namespaces, "", name)? {
-                Known::Present(namespace) => {
+                Knowledge::Present(namespace) => {
                     if !selects(&constraints["namespaceSelector"], labels(namespace)) {
                         return Some(false);
                     }
                 }
-                Known::Absent | Known::Unreadable(_) => return None,
+                Knowledge::Absent | Knowledge::Unreadable(_) => return None,
             }
         }
         if !is_everything(&constraints["objectSelector"]) {
             match object(facts, request)? {
-                Known::Present(object) => {
+                Knowledge::Present(object) => {
                     if !selects(&constraints["objectSelector"], labels(object)) {
                         return Some(false);
                     }
                 }
-                Known::Absent => return Some(false),
-                Known::Unreadable(_) => return None,
+                Knowledge::Absent => return Some(false),
+                Knowledge::Unreadable(_) => return None,
             }
         }
         Some(true)
@@ -243,7 +243,7 @@ impl<'a> BoundPolicy<'a> {
         }
         let name = text(&reference["name"]);
         let found: Vec<Value> = if name.is_empty() {
-            let Some(Known::Present(all)) = facts.list(&resource.name, namespace) else {
+            let Some(Knowledge::Present(all)) = facts.list(&resource.name, namespace) else {
                 return Params::Unreadable;
             };
             let selector = &reference["selector"];
@@ -251,9 +251,9 @@ impl<'a> BoundPolicy<'a> {
             all.iter().filter(is_selected).map(|object| object.value().clone()).collect()
         } else {
             match facts.object(&resource.name, namespace, &name) {
-                Some(Known::Present(object)) => vec![object.value().clone()],
-                Some(Known::Absent) => Vec::new(),
-                Some(Known::Unreadable(_)) | None => return Params::Unreadable,
+                Some(Knowledge::Present(object)) => vec![object.value().clone()],
+                Some(Knowledge::Absent) => Vec::new(),
+                Some(Knowledge::Unreadable(_)) | None => return Params::Unreadable,
             }
         };
         if found.is_empty() && reference["parameterNotFoundAction"] != "Allow" {
@@ -327,7 +327,7 @@ fn namespace_of<'r>(request: &PolicyRequest<'r>) -> Option<&'r str> {
 }
 
 /// The object of a request. The objects of a namespace are read with one list.
-fn object<'f>(facts: &'f Facts, request: &PolicyRequest<'_>) -> Option<&'f Known<Object>> {
+fn object<'f>(facts: &'f Facts, request: &PolicyRequest<'_>) -> Option<&'f Knowledge<Object>> {
     let PolicyRequest { resource, key, .. } = request;
     if !key.namespace.is_empty() && facts.list(&resource.name, &key.namespace)?.present().is_none() {
         // Whoever may not list may still read.

@@ -44,7 +44,7 @@ fn lints(objects: &[(&str, &str, Value)]) -> Vec<Lint> {
         lists.entry((group, name)).or_default().extend(kept);
     }
     for ((group, name), items) in lists {
-        facts.tell_list(GroupResource::new(group, name), "", Known::Present(items));
+        facts.tell_list(GroupResource::new(group, name), "", Knowledge::Present(items));
     }
     survey.complete();
     while let Some((id, _)) = survey.next_read() {
@@ -204,8 +204,8 @@ fn webhooks_that_cannot_answer_are_reported() {
     let kept = relevant(&group, configuration.clone()).unwrap();
     assert_eq!(kept, configuration, "the linter reads all of it");
     let (survey, mut facts) = (Survey::new(catalog(), NOW), Facts::at(NOW));
-    facts.tell_list(group, "", Known::Present(vec![kept]));
-    facts.tell_object(GroupResource::new("", "services"), "ops", "gone", Known::Absent);
+    facts.tell_list(group, "", Knowledge::Present(vec![kept]));
+    facts.tell_object(GroupResource::new("", "services"), "ops", "gone", Knowledge::Absent);
     let found = lint(&survey, &facts, "");
     assert_eq!(ids(&found), [("FailingWebhook/checks/a.acme.dev".to_owned(), 1)]);
     assert!(found[0].message.ends_with("→ Service ops/gone does not exist"), "{found:#?}");

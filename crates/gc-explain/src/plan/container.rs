@@ -18,7 +18,7 @@ pub(super) enum Horizon {
 
 /// What makes an object be deleted other than its owners.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum When {
+pub(super) enum DeletionCause {
     /// It was asked for.
     Asked,
     /// What contains it is being deleted. All but the pods of a namespace wait for these pods.

@@ -8,12 +8,12 @@ use gc_types::{ObjectKey, PropagationPolicy, ResourceId, Uid};
 
 use std::cell::Cell;
 
-use super::container::{Container, When};
+use super::container::{Container, DeletionCause};
 use super::planner::{DEFINITIONS, Planner, survey_view};
 use crate::admission::Operation;
 use crate::catalog::GroupResource;
 use crate::text;
-use crate::unread::Unlisted;
+use crate::unread::UnlistedReason;
 
 /// From this minor version of Kubernetes 1 on, everything else in a namespace waits for its pods.
 const PODS_FIRST_MINOR: u32 = 33;
@@ -25,7 +25,7 @@ impl Planner<'_> {
 
     /// Whether the deletion of a container begins before anything else happens.
     fn begins_at_once(&self, uid: &Uid) -> bool {
-        let is_asked = self.roots.get(uid).is_some_and(|root| root.reasons.contains(&When::Asked));
+        let is_asked = self.roots.get(uid).is_some_and(|root| root.reasons.contains(&DeletionCause::Asked));
         is_asked || survey_view(self.survey, uid).is_some_and(|view| view.deletion.deleting)
     }
 
@@ -62,7 +62,7 @@ impl Planner<'_> {
         }
         for view in &others {
             let follows_pods = !is_view_of_pod(&view);
-            self.contained(view, When::Contained { container: uid.clone(), follows_pods });
+            self.contained(view, DeletionCause::Contained { container: uid.clone(), follows_pods });
         }
         let failed = &self.survey.catalog.failed;
         let unlisted =
@@ -85,7 +85,7 @@ impl Planner<'_> {
                 contents = self.survey.engine.contents(|instance, _| instance == resource.id);
                 // What only this user may not list is no obstacle to the server.
                 let why = self.survey.unlisted().get(&resource.id);
-                let why = why.filter(|why| matches!(why, Unlisted::Failed { code: 500.., .. }));
+                let why = why.filter(|why| matches!(why, UnlistedReason::Failed { code: 500.., .. }));
                 unlisted = why.map(|why| format!("its objects cannot be listed ({why})"));
             }
         }
@@ -94,7 +94,7 @@ impl Planner<'_> {
             self.holds.ends_at_once(leaf.uid);
         }
         for view in &others {
-            self.contained(view, When::Contained { container: uid.clone(), follows_pods: false });
+            self.contained(view, DeletionCause::Contained { container: uid.clone(), follows_pods: false });
         }
         let (pods, followers) = (Vec::new(), Vec::new());
         self.contain(
@@ -116,7 +116,7 @@ impl Planner<'_> {
         }
         for (container, leaf) in both {
             if let Some(view) = survey_view(self.survey, &leaf) {
-                self.contained(&view, When::Contained { container, follows_pods: true });
+                self.contained(&view, DeletionCause::Contained { container, follows_pods: true });
             }
         }
     }
@@ -154,7 +154,7 @@ impl Planner<'_> {
         inside
     }
 
-    fn contained(&mut self, view: &NodeView, reason: When) {
+    fn contained(&mut self, view: &NodeView, reason: DeletionCause) {
         if let Some(key) = &view.key {
             self.add(key, &view.uid, Some(PropagationPolicy::Background), reason);
         }

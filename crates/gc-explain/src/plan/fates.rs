@@ -7,7 +7,7 @@ use gc_ownership::{NodeView, Progress};
 use gc_types::{Coordinates, FixedState, ObjectKey, OwnerReference, Recreator, ResourceId, Uid};
 use hashbrown::HashMap;
 
-use super::container::{Horizon, When};
+use super::container::{DeletionCause, Horizon};
 use super::planner::{Planner, Stages, survey_view};
 use super::{BlastRadius, Fate, Item, ItemKind};
 use crate::admission::{Decider, Operation};
@@ -198,11 +198,11 @@ impl Planner<'_> {
         let when = if will_end { LATER } else { LATER_BY_HAND };
         let reasons = self.roots.get(uid).map_or(&[][..], |root| &root.reasons);
         let what = reasons.iter().find_map(|reason| match reason {
-            When::Asked => None,
-            When::Gone(other) => {
+            DeletionCause::Asked => None,
+            DeletionCause::Gone(other) => {
                 survey_view(self.survey, other).map(|view| format!("{}/{} is gone", view.kind, view.name))
             }
-            When::Contained { container, .. } => {
+            DeletionCause::Contained { container, .. } => {
                 let container =
                     self.containers.get(container).filter(|_| !self.is_due(reason, progress) || will_end)?;
                 Some(format!("the pods of namespace {} are gone", container.key.name))
@@ -386,7 +386,8 @@ impl Planner<'_> {
 
     /// Which controller of Kubernetes creates an object again that was asked to be deleted.
     fn kubernetes_recreates(&self, view: &NodeView) -> Option<String> {
-        let is_asked = self.roots.get(&view.uid).is_some_and(|root| root.reasons.contains(&When::Asked));
+        let is_asked =
+            self.roots.get(&view.uid).is_some_and(|root| root.reasons.contains(&DeletionCause::Asked));
         let key = view.key.as_ref().filter(|_| is_asked)?;
         let who = match (self.resource_of(key), &*key.name) {
             (("", "serviceaccounts"), "default") => "the service account controller",

@@ -12,7 +12,7 @@ use super::container::Horizon;
 use super::planner::survey_view;
 use crate::admission::{Admission, Operation};
 use crate::catalog::GroupResource;
-use crate::facts::{Facts, Known};
+use crate::facts::{Facts, Knowledge};
 use crate::finalizers::{self, Controller};
 use crate::stuck::{self, Code};
 use crate::survey::Survey;
@@ -266,10 +266,10 @@ impl<'a> Holds<'a> {
         }
         let claims = GroupResource::new("", "persistentvolumeclaims");
         match self.facts.object(&claims, namespace, name)? {
-            Known::Present(claim) if claim.uid() != volume.text("/spec/claimRef/uid") => None,
-            Known::Present(claim) if progress.gone.contains(&Uid::new(claim.uid())) => None,
-            Known::Absent => None,
-            Known::Present(_) | Known::Unreadable(_) => Some(format!("{namespace}/{name}")),
+            Knowledge::Present(claim) if claim.uid() != volume.text("/spec/claimRef/uid") => None,
+            Knowledge::Present(claim) if progress.gone.contains(&Uid::new(claim.uid())) => None,
+            Knowledge::Absent => None,
+            Knowledge::Present(_) | Knowledge::Unreadable(_) => Some(format!("{namespace}/{name}")),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gc_ownership::{NodeView, PlanError, Presence, Progress, Stage, StageEnd};
 use gc_types::{ObjectKey, PropagationPolicy, Request, Uid, parse_quantity};
 
-use super::container::{Container, Horizon, When};
+use super::container::{Container, DeletionCause, Horizon};
 use super::holds::Holds;
 use super::{BlastRadius, LostVolume, Target};
 use crate::catalog::GroupResource;
@@ -20,7 +20,7 @@ pub(super) const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customres
 pub(super) struct Root {
     key: ObjectKey,
     policy: Option<PropagationPolicy>,
-    pub(super) reasons: Vec<When>,
+    pub(super) reasons: Vec<DeletionCause>,
 }
 
 /// A volume whose claim the deletion reaches.
@@ -67,7 +67,7 @@ impl<'a> Planner<'a> {
             holds: Holds::new(survey, facts),
         };
         for target in targets {
-            planner.add(&target.key, &target.uid, target.policy, When::Asked);
+            planner.add(&target.key, &target.uid, target.policy, DeletionCause::Asked);
         }
         planner
     }
@@ -174,9 +174,9 @@ impl<'a> Planner<'a> {
         key: &ObjectKey,
         uid: &Uid,
         policy: Option<PropagationPolicy>,
-        reason: When,
+        reason: DeletionCause,
     ) {
-        let is_asked = reason == When::Asked;
+        let is_asked = reason == DeletionCause::Asked;
         let is_terminating = || survey_view(self.survey, uid).is_some_and(|view| view.deletion.deleting);
         // kube-apiserver pays no attention to the policy of the request that begins the deletion of a definition.
         let is_ignored = self.resource_of(key) == DEFINITIONS && !is_terminating();
@@ -220,7 +220,7 @@ impl<'a> Planner<'a> {
             let remark = format!("deleted by the pod garbage collector, about a minute after node {node}");
             self.consequences.push(Consequence { cause: uid.clone(), of: pod.clone(), remark });
             self.holds.on_node(pod.clone(), uid.clone());
-            self.add(&key, &pod, Some(PropagationPolicy::Background), When::Gone(uid.clone()));
+            self.add(&key, &pod, Some(PropagationPolicy::Background), DeletionCause::Gone(uid.clone()));
             found.push(pod);
         }
         found
@@ -271,7 +271,7 @@ impl<'a> Planner<'a> {
         let consequence = remark.map(|remark| Consequence { cause: uid.clone(), of: volume.clone(), remark });
         self.consequences.extend(consequence);
         let policy = is_deleted.then_some(PropagationPolicy::Background);
-        self.add(&key, &volume, policy, When::Gone(uid.clone()));
+        self.add(&key, &volume, policy, DeletionCause::Gone(uid.clone()));
         Some(volume)
     }
 
@@ -281,15 +281,15 @@ impl<'a> Planner<'a> {
         let id = self.survey.catalog.named(&name)?.id;
         let endpoints = Uid::new(self.facts.present(&name, &key.namespace, &key.name)?.uid());
         let key = ObjectKey { resource: id, ..key.clone() };
-        self.add(&key, &endpoints, Some(PropagationPolicy::Background), When::Gone(uid.clone()));
+        self.add(&key, &endpoints, Some(PropagationPolicy::Background), DeletionCause::Gone(uid.clone()));
         Some(endpoints)
     }
 
-    pub(super) fn is_due(&self, reason: &When, progress: &Progress) -> bool {
+    pub(super) fn is_due(&self, reason: &DeletionCause, progress: &Progress) -> bool {
         match reason {
-            When::Asked => true,
-            When::Gone(other) => progress.gone.contains(other),
-            When::Contained { container, follows_pods } => {
+            DeletionCause::Asked => true,
+            DeletionCause::Gone(other) => progress.gone.contains(other),
+            DeletionCause::Contained { container, follows_pods } => {
                 let pods = self.containers.get(container).filter(|_| *follows_pods);
                 self.is_marked(container, progress)
                     && pods.is_none_or(|container| container.has_no_pods(progress))
@@ -322,19 +322,19 @@ impl<'a> Planner<'a> {
         let mut begun = Vec::new();
         // Of a container it is found out once what is due in it.
         let mut known: BTreeMap<(Uid, bool), bool> = BTreeMap::new();
-        let mut is_due = |reason: &'_ When| match reason {
-            When::Contained { container, follows_pods } => *known
+        let mut is_due = |reason: &'_ DeletionCause| match reason {
+            DeletionCause::Contained { container, follows_pods } => *known
                 .entry((container.clone(), *follows_pods))
                 .or_insert_with(|| self.is_due(reason, progress)),
-            When::Asked | When::Gone(_) => self.is_due(reason, progress),
+            DeletionCause::Asked | DeletionCause::Gone(_) => self.is_due(reason, progress),
         };
         for (uid, root) in &self.roots {
-            let due: Vec<&When> = root.reasons.iter().filter(|reason| is_due(reason)).collect();
-            if due.iter().any(|reason| matches!(reason, When::Asked | When::Gone(_))) {
+            let due: Vec<&DeletionCause> = root.reasons.iter().filter(|reason| is_due(reason)).collect();
+            if due.iter().any(|reason| matches!(reason, DeletionCause::Asked | DeletionCause::Gone(_))) {
                 begun.push((uid.clone(), root.policy));
             }
             // The controllers of namespaces and definitions delete in the background, whatever was asked for before.
-            if due.iter().any(|reason| matches!(reason, When::Contained { .. })) {
+            if due.iter().any(|reason| matches!(reason, DeletionCause::Contained { .. })) {
                 begun.push((uid.clone(), Some(PropagationPolicy::Background)));
             }
         }

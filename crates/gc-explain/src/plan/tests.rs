@@ -5,7 +5,7 @@ use gc_types::{ResourceId, Timestamp};
 use super::planner::Planner;
 use super::*;
 use crate::catalog::{Catalog, GroupResource};
-use crate::facts::{Known, Need};
+use crate::facts::{Knowledge, Need};
 
 const CORE: &str = r#"{"items":[{"versions":[{"version":"v1","freshness":"Current","resources":[
     {"resource":"namespaces","responseKind":{"kind":"Namespace"},"scope":"Cluster","verbs":["list","delete"]},
@@ -63,10 +63,10 @@ fn planned_with(mut facts: Facts, survey: &Survey, targets: &[Target]) -> BlastR
         for need in needs {
             match need {
                 Need::Object(resource, namespace, name) => {
-                    facts.tell_object(resource, &namespace, &name, Known::Absent);
+                    facts.tell_object(resource, &namespace, &name, Knowledge::Absent);
                 }
                 Need::List(resource, namespace) => {
-                    facts.tell_list(resource, &namespace, Known::Present(Vec::new()));
+                    facts.tell_list(resource, &namespace, Knowledge::Present(Vec::new()));
                 }
             }
         }
@@ -208,7 +208,7 @@ fn the_pods_of_a_finished_job_are_not_recreated() {
         let mut facts = Facts::at(Timestamp(1_000));
         let mut whole = job.clone();
         whole["status"] = json!({"conditions": [{"type": condition, "status": "True"}]});
-        facts.tell_object(jobs.clone(), "n", "j", Known::Present(whole));
+        facts.tell_object(jobs.clone(), "n", "j", Knowledge::Present(whole));
         let radius = planned_with(facts, &survey, std::slice::from_ref(&target));
         assert_eq!(radius.recreated.first().map(String::as_str), expected, "{condition}");
     }
@@ -255,14 +255,18 @@ fn policy(spec: &Value, binding: &Value) -> Facts {
     }
     let named = |name: &str, spec: Value| json!({"metadata": {"name": name}, "spec": spec});
     let list = |resource: &str| GroupResource::new(group, resource);
-    facts.tell_list(list("validatingadmissionpolicies"), "", Known::Present(vec![named("keep", policy)]));
-    facts.tell_list(list("validatingadmissionpolicybindings"), "", Known::Present(vec![named("all", bound)]));
+    facts.tell_list(list("validatingadmissionpolicies"), "", Knowledge::Present(vec![named("keep", policy)]));
+    facts.tell_list(
+        list("validatingadmissionpolicybindings"),
+        "",
+        Knowledge::Present(vec![named("all", bound)]),
+    );
     let namespace = json!({"metadata": {"name": "n", "labels": {"team": "shop"}}});
-    facts.tell_object(GroupResource::new("", "namespaces"), "", "n", Known::Present(namespace));
+    facts.tell_object(GroupResource::new("", "namespaces"), "", "n", Knowledge::Present(namespace));
     let map =
         |name: &str, labels: Value| json!({"metadata": {"namespace": "n", "name": name, "labels": labels}});
     let maps = vec![map("a", json!({"keep": "yes"})), map("b", json!({})), map("c", json!({}))];
-    facts.tell_list(GroupResource::new("", "configmaps"), "n", Known::Present(maps));
+    facts.tell_list(GroupResource::new("", "configmaps"), "n", Knowledge::Present(maps));
     facts
 }
 
@@ -409,7 +413,7 @@ fn a_foreground_deletion_waits_for_what_a_policy_keeps() {
 }
 
 /// The facts of a cluster with one admission webhook; nothing answers for it if `service` does not exist.
-fn webhook(changes: &Value, service: Known<Value>) -> Facts {
+fn webhook(changes: &Value, service: Knowledge<Value>) -> Facts {
     let mut hook = json!({"name": "check.acme.dev", "failurePolicy": "Fail",
         "clientConfig": {"service": {"namespace": "ops", "name": "checker"}},
         "rules": [{"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]});
@@ -420,12 +424,12 @@ fn webhook(changes: &Value, service: Known<Value>) -> Facts {
     let mut facts = Facts::at(Timestamp(1_000));
     let group = "admissionregistration.k8s.io";
     let name = GroupResource::new(group, "validatingwebhookconfigurations");
-    facts.tell_list(name, "", Known::Present(vec![configuration]));
+    facts.tell_list(name, "", Knowledge::Present(vec![configuration]));
     facts.tell_object(GroupResource::new("", "services"), "ops", "checker", service);
     let namespace = json!({"metadata": {"name": "n", "labels": {"team": "shop"}}});
-    facts.tell_object(GroupResource::new("", "namespaces"), "", "n", Known::Present(namespace));
+    facts.tell_object(GroupResource::new("", "namespaces"), "", "n", Knowledge::Present(namespace));
     let labelled = json!({"metadata": {"namespace": "n", "name": "a", "labels": {"app": "web"}}});
-    facts.tell_object(GroupResource::new("", "configmaps"), "n", "a", Known::Present(labelled));
+    facts.tell_object(GroupResource::new("", "configmaps"), "n", "a", Knowledge::Present(labelled));
     facts
 }
 
@@ -458,7 +462,7 @@ fn a_webhook_that_cannot_answer_refuses_what_it_is_asked_about() {
         (json!({"matchConditions": [{"name": "c", "expression": "true"}]}), false, 1),
         (json!({"clientConfig": {"url": "https://checker.acme.dev"}}), false, 1),
     ] {
-        let radius = planned_with(webhook(&changes, Known::Absent), &survey, std::slice::from_ref(&map));
+        let radius = planned_with(webhook(&changes, Knowledge::Absent), &survey, std::slice::from_ref(&map));
         assert_eq!(
             (radius.refused.len(), radius.webhooks.len()),
             (usize::from(is_refused), decides),
@@ -467,14 +471,14 @@ fn a_webhook_that_cannot_answer_refuses_what_it_is_asked_about() {
         assert_eq!(radius.hangs(), is_refused, "{changes}");
     }
     let refused =
-        planned_with(webhook(&json!({}), Known::Absent), &survey, std::slice::from_ref(&map)).refused;
+        planned_with(webhook(&json!({}), Knowledge::Absent), &survey, std::slice::from_ref(&map)).refused;
     let why = "admission webhook check.acme.dev of checks does not answer and fails the deletion → \
                Service ops/checker does not exist";
     assert_eq!(refused, [format!("ConfigMap/a: {why}")]);
-    let whole = planned_with(webhook(&json!({}), Known::Absent), &survey, &[namespace()]);
+    let whole = planned_with(webhook(&json!({}), Knowledge::Absent), &survey, &[namespace()]);
     assert_eq!(fates(&whole), ["a Hangs", "b Hangs", "n Hangs"]);
     assert_eq!(whole.hangs, [format!("ConfigMaps cannot be deleted: {why}")]);
-    let service = Known::Unreadable(crate::Unread::new(crate::UnreadCode::Forbidden, "it is hidden"));
+    let service = Knowledge::Unreadable(crate::Unread::new(crate::UnreadCode::Forbidden, "it is hidden"));
     let unseen = planned_with(webhook(&json!({}), service), &survey, &[namespace()]);
     assert_eq!(unseen.webhooks, ["admission webhook check.acme.dev of checks, about 2 objects"]);
     assert!(!unseen.hangs());
@@ -493,15 +497,15 @@ fn a_webhook_whose_service_is_deleted_too_may_hang_the_rest() {
     ] {
         let mut changes = changes;
         changes["clientConfig"] = json!({"service": {"namespace": "n", "name": "checker"}});
-        let mut facts = webhook(&changes, Known::Absent);
+        let mut facts = webhook(&changes, Knowledge::Absent);
         let service = json!({"metadata": {"namespace": "n", "name": "checker"}});
-        facts.tell_object(GroupResource::new("", "services"), "n", "checker", Known::Present(service));
+        facts.tell_object(GroupResource::new("", "services"), "n", "checker", Knowledge::Present(service));
         let slice = json!({"metadata": {"namespace": "n", "name": "s", "labels": {"kubernetes.io/service-name": "checker"}},
             "endpoints": [{"conditions": {"ready": true}}]});
         facts.tell_list(
             GroupResource::new("discovery.k8s.io", "endpointslices"),
             "n",
-            Known::Present(vec![slice]),
+            Knowledge::Present(vec![slice]),
         );
         assert_eq!(planned_with(facts, &survey(objects), &[namespace()]).webhooks, [expected], "{changes}");
     }

@@ -1,7 +1,7 @@
 //! Whether the controller of a finalizer lives.
 
 use crate::catalog::GroupResource;
-use crate::facts::Known;
+use crate::facts::Knowledge;
 use crate::finalizers::Controller;
 use crate::finalizers::known::{Remover, find};
 use crate::object::Object;
@@ -118,15 +118,15 @@ fn unread(diagnosis: &Diagnosis<'_>, lists: &[(&str, &str)]) -> Option<String> {
         let leases = GroupResource::new("coordination.k8s.io", "leases");
         let read = diagnosis.facts.object(&leases, "kube-system", "kube-controller-manager");
         return match read {
-            Some(Known::Unreadable(why)) => Some(format!("Leases of kube-system cannot be read: {why}")),
-            Some(Known::Present(_) | Known::Absent) | None => None,
+            Some(Knowledge::Unreadable(why)) => Some(format!("Leases of kube-system cannot be read: {why}")),
+            Some(Knowledge::Present(_) | Knowledge::Absent) | None => None,
         };
     }
     lists.iter().find_map(|(group, resource)| {
         let name = GroupResource::new(group, resource);
         match diagnosis.facts.list(&name, "") {
-            Some(Known::Unreadable(why)) => Some(format!("{name} cannot be listed: {why}")),
-            Some(Known::Present(_) | Known::Absent) | None => None,
+            Some(Knowledge::Unreadable(why)) => Some(format!("{name} cannot be listed: {why}")),
+            Some(Knowledge::Present(_) | Knowledge::Absent) | None => None,
         }
     })
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::cluster::{ClaimReference, Living};
+use super::cluster::{ClaimReference, LivingObject};
 use super::owners::Relinker;
 use super::{Identity, Left, Link, Relink};
 use crate::commands::kubectl;
@@ -74,9 +74,9 @@ impl Relinker<'_> {
 
     /// Owners of which nothing shows that they are those of the backup.
     fn recreated_owners(&self, found: &Relink) -> Vec<Advice> {
-        let mut owners: BTreeMap<&str, (&Living, usize)> = BTreeMap::new();
+        let mut owners: BTreeMap<&str, (&LivingObject, usize)> = BTreeMap::new();
         for link in found.links.iter().filter(|link| link.new == Err(Left::OwnerRecreated)) {
-            let is_owner = |living: &&Living| {
+            let is_owner = |living: &&LivingObject| {
                 living.place.title() == link.owner
                     && (living.place.namespace.is_empty() || living.place.namespace == link.place.namespace)
             };
@@ -84,7 +84,7 @@ impl Relinker<'_> {
                 owners.entry(&link.old).or_insert((owner, 0)).1 += 1;
             }
         }
-        let advice = |(old, (owner, number)): (&str, (&Living, usize))| Advice {
+        let advice = |(old, (owner, number)): (&str, (&LivingObject, usize))| Advice {
             place: owner.place.clone(),
             text: format!(
                 "it has the name of the owner of {}, but neither the UID nor the labels of a restore; if it is to own them, add:",
@@ -112,7 +112,7 @@ impl Relinker<'_> {
             if owner.place.kind == "CronJob" {
                 continue;
             }
-            let is_new = |living: &&Living| living.place.kind == kind && !self.is_in_backup(living);
+            let is_new = |living: &&LivingObject| living.place.kind == kind && !self.is_in_backup(living);
             let new: BTreeSet<String> =
                 self.cluster.controlled_by(uid).filter(is_new).map(|living| living.place.title()).collect();
             if new.is_empty() {
@@ -138,7 +138,7 @@ impl Relinker<'_> {
     }
 
     /// A claim whose volume does not exist.
-    fn lost_claim(&self, claim: &Living) -> Option<Advice> {
+    fn lost_claim(&self, claim: &LivingObject) -> Option<Advice> {
         let volume = Identity {
             group: String::new(),
             kind: "PersistentVolume".to_owned(),
@@ -160,7 +160,7 @@ impl Relinker<'_> {
     }
 
     /// A volume whose storage is retained and whose claim is gone.
-    fn released_volume(&self, volume: &Living, found: &Relink) -> Option<Advice> {
+    fn released_volume(&self, volume: &LivingObject, found: &Relink) -> Option<Advice> {
         let claim = volume.claim.as_ref().filter(|_| volume.is_released)?;
         let is_bound_again = |link: &Link| link.place.uid == volume.place.uid && link.new.is_ok();
         if found.links.iter().any(is_bound_again) {

@@ -13,7 +13,7 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// One object of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Saved {
+pub(super) struct SavedObject {
     /// Empty in manifests that were never applied.
     pub(super) uid: String,
     pub(super) owners: Vec<OwnerReference>,
@@ -24,7 +24,7 @@ pub(super) struct Saved {
     pub(super) left_out: Option<Left>,
 }
 
-impl Saved {
+impl SavedObject {
     fn new(uid: String, group: &str, object: &Value) -> Self {
         Self {
             uid,
@@ -54,7 +54,7 @@ fn left_out(group: &str, object: &Value) -> Option<Left> {
 /// The objects of a backup by identity, with their owners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Backup {
-    pub(super) objects: BTreeMap<Identity, Saved>,
+    pub(super) objects: BTreeMap<Identity, SavedObject>,
     /// Every UID that the backup knows.
     pub(super) by_uid: BTreeMap<String, Identity>,
     /// Namespaces of the backup that were restored under other names, as somebody has said.
@@ -73,7 +73,7 @@ impl Backup {
             self.by_uid.insert(uid.clone(), identity.clone());
         }
         self.note_operators(&identity, object);
-        let saved = Saved::new(uid, &identity.group, object);
+        let saved = SavedObject::new(uid, &identity.group, object);
         self.objects.insert(identity, saved);
         true
     }

@@ -48,7 +48,7 @@ impl ClaimReference {
 
 /// One object that lives.
 #[derive(Clone, Debug)]
-pub(super) struct Living {
+pub(super) struct LivingObject {
     pub(super) place: Place,
     pub(super) identity: Identity,
     pub(super) resource: GroupResource,
@@ -94,7 +94,7 @@ pub(super) fn restore_labels(object: &Value) -> Option<RestoreLabels> {
     (!labels.restore.is_empty() || !labels.backup.is_empty()).then_some(labels)
 }
 
-impl Living {
+impl LivingObject {
     fn new(resource: &Resource, object: &Value) -> Option<Self> {
         let metadata = &object["metadata"];
         let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
@@ -140,7 +140,7 @@ impl Living {
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
     pub(super) catalog: Catalog,
-    pub(super) objects: Vec<Living>,
+    pub(super) objects: Vec<LivingObject>,
     by_identity: BTreeMap<Identity, usize>,
     by_uid: BTreeMap<String, usize>,
     /// Volumes by the name that they had in the backup.
@@ -161,7 +161,7 @@ impl Cluster {
 
     /// Adds an object of a list: of volumes and claims the whole object, of others the metadata.
     pub fn add(&mut self, resource: &Resource, object: &Value) {
-        let Some(living) = Living::new(resource, object) else { return };
+        let Some(living) = LivingObject::new(resource, object) else { return };
         let number = self.objects.len();
         self.by_identity.insert(living.identity.clone(), number);
         self.by_uid.insert(living.place.uid.clone(), number);
@@ -189,7 +189,8 @@ impl Cluster {
     /// Reports whether objects of this restore live in a namespace.
     #[must_use]
     pub fn has_restored_into(&self, restore: &str, namespace: &str) -> bool {
-        let is_of = |living: &Living| living.labels.as_ref().is_some_and(|labels| labels.restore == restore);
+        let is_of =
+            |living: &LivingObject| living.labels.as_ref().is_some_and(|labels| labels.restore == restore);
         self.objects.iter().any(|living| living.place.namespace == namespace && is_of(living))
     }
 
@@ -210,7 +211,7 @@ impl Cluster {
     }
 
     /// The objects that name this UID as that of their controller.
-    pub(super) fn controlled_by(&self, uid: &str) -> impl Iterator<Item = &Living> {
+    pub(super) fn controlled_by(&self, uid: &str) -> impl Iterator<Item = &LivingObject> {
         let numbers = self.controlled.get(uid).into_iter().flatten();
         numbers.filter_map(|number| self.objects.get(*number))
     }

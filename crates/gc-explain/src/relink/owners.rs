@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use gc_types::OwnerReference;
 use serde_json::{Map, Value, json};
 
-use super::backup::{Backup, Saved};
-use super::cluster::{Cluster, Living};
-use super::{Comparison, Evidence, Identity, Left, Link, Patch, Proof, Relink, Replaced, group_of};
+use super::backup::{Backup, SavedObject};
+use super::cluster::{Cluster, LivingObject};
+use super::{Comparison, Evidence, Identity, Left, Link, Patch, Proof, Relink, ReplacedObject, group_of};
 use crate::stuck::Place;
 
 /// An object of the backup with the one that lives in its place, if one does.
 pub(super) struct Match<'a> {
     pub(super) identity: &'a Identity,
-    pub(super) saved: &'a Saved,
+    pub(super) saved: &'a SavedObject,
     /// The namespace that it was restored into; empty at cluster scope.
     pub(super) namespace: String,
 }
@@ -75,13 +75,13 @@ impl<'a> Relinker<'a> {
         })
     }
 
-    pub(super) fn living(&self, found: &Match<'_>) -> Option<&'a Living> {
+    pub(super) fn living(&self, found: &Match<'_>) -> Option<&'a LivingObject> {
         let number = self.cluster.at(&found.identity.moved(&found.namespace))?;
         self.cluster.objects.get(number)
     }
 
     /// The evidence that an object which lives in the place of one of the backup is the same, or was made from it.
-    pub(super) fn proof(&self, saved: Option<&Saved>, living: &Living) -> Option<Proof> {
+    pub(super) fn proof(&self, saved: Option<&SavedObject>, living: &LivingObject) -> Option<Proof> {
         let uid = saved.map(|saved| saved.uid.as_str()).filter(|uid| !uid.is_empty());
         // Velero creates namespaces without labels.
         let is_namespace = living.identity.group.is_empty() && living.identity.kind == "Namespace";
@@ -239,14 +239,14 @@ impl<'a> Relinker<'a> {
             comparison.references += 1;
             let by = self.replacement(one, reference, replacements).filter(|_| why == Left::NotRestored);
             match by {
-                Some(by) => comparison.replaced.push(Replaced { place: place.clone(), by }),
+                Some(by) => comparison.replaced.push(ReplacedObject { place: place.clone(), by }),
                 None => leave(title_of(reference), reference.coordinates.uid.to_string()),
             }
         }
         if let Some(claim) = saved.claim.as_ref().filter(|claim| !claim.uid.is_empty()) {
             comparison.references += 1;
             match self.other_volume(claim) {
-                Some(by) => comparison.replaced.push(Replaced { place: place.clone(), by }),
+                Some(by) => comparison.replaced.push(ReplacedObject { place: place.clone(), by }),
                 None => leave(format!("PersistentVolumeClaim/{}", claim.name), claim.uid.clone()),
             }
         }
@@ -266,7 +266,7 @@ impl<'a> Relinker<'a> {
         let owner = &self.cluster.objects[number].place.uid;
         let kind = (owner.clone(), one.identity.group.clone(), one.identity.kind.clone());
         let new = replacements.0.entry(kind).or_insert_with(|| {
-            let is_new = |living: &&Living| {
+            let is_new = |living: &&LivingObject| {
                 (&living.identity.group, &living.identity.kind) == (&one.identity.group, &one.identity.kind)
                     && !self.is_in_backup(living)
             };
@@ -276,7 +276,7 @@ impl<'a> Relinker<'a> {
     }
 
     /// Whether the backup has an object of this identity.
-    pub(super) fn is_in_backup(&self, living: &Living) -> bool {
+    pub(super) fn is_in_backup(&self, living: &LivingObject) -> bool {
         let Some(backup) = self.backup() else { return false };
         let namespace = &living.identity.namespace;
         let renamed = self.targets.iter().filter(|(_, to)| to.contains(namespace)).map(|(from, _)| from);
@@ -287,7 +287,7 @@ impl<'a> Relinker<'a> {
     /// The owner references that an object gets, and what follows for its labels; nothing if they stay.
     fn references(
         &self,
-        living: &Living,
+        living: &LivingObject,
         of_backup: Option<&Match<'_>>,
         found: &mut Relink,
     ) -> Map<String, Value> {
@@ -358,7 +358,7 @@ impl<'a> Relinker<'a> {
     }
 
     /// The owner of a reference that an object does not have, if the reference may be added.
-    fn missing(&self, living: &Living, one: &Match<'_>, wanted: &OwnerReference) -> Found {
+    fn missing(&self, living: &LivingObject, one: &Match<'_>, wanted: &OwnerReference) -> Found {
         self.proof(Some(one.saved), living).ok_or(Left::ObjectRecreated)?;
         let (number, proof) = self.owner(wanted, &one.identity.namespace, &one.namespace)?;
         let owner = &self.cluster.objects[number];
@@ -373,7 +373,7 @@ impl<'a> Relinker<'a> {
 
     fn link(
         &self,
-        living: &Living,
+        living: &LivingObject,
         reference: &OwnerReference,
         new: Found,
         is_missing: bool,
@@ -409,7 +409,13 @@ impl Draft {
     }
 
     /// Adds a reference to an owner that lives under a new UID.
-    fn add(&mut self, reference: &OwnerReference, owner: &Living, living: &Living, cluster: &Cluster) {
+    fn add(
+        &mut self,
+        reference: &OwnerReference,
+        owner: &LivingObject,
+        living: &LivingObject,
+        cluster: &Cluster,
+    ) {
         let old = reference.coordinates.uid.to_string();
         let mut entry = reference.to_json();
         entry["uid"] = owner.place.uid.as_str().into();
@@ -440,7 +446,7 @@ impl Draft {
 }
 
 /// A merge patch of one version of an object.
-fn patch_of(living: &Living, patch: Map<String, Value>) -> Patch {
+fn patch_of(living: &LivingObject, patch: Map<String, Value>) -> Patch {
     let mut body = json!({"metadata": {"uid": living.place.uid, "resourceVersion": living.resource_version}});
     for (member, value) in patch {
         match (body.get_mut(&member).and_then(Value::as_object_mut), value) {

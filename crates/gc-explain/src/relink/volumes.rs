@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::cluster::{ClaimReference, Living};
+use super::cluster::{ClaimReference, LivingObject};
 use super::owners::{Found, Match, Relinker};
 use super::{Identity, Left, Link, Relink};
 
@@ -10,7 +10,7 @@ impl Relinker<'_> {
     /// What becomes of the claim of a volume: the change of its `spec`, if there is one.
     pub(super) fn claim(
         &self,
-        volume: &Living,
+        volume: &LivingObject,
         of_backup: Option<&Match<'_>>,
         found: &mut Relink,
     ) -> Map<String, Value> {
@@ -64,7 +64,12 @@ impl Relinker<'_> {
     }
 
     /// The claim that a volume is to be bound to.
-    fn claim_of(&self, volume: &Living, wanted: &ClaimReference, present: Option<&ClaimReference>) -> Found {
+    fn claim_of(
+        &self,
+        volume: &LivingObject,
+        wanted: &ClaimReference,
+        present: Option<&ClaimReference>,
+    ) -> Found {
         if volume.is_terminating {
             return Err(Left::Terminating);
         }
@@ -110,7 +115,7 @@ impl Relinker<'_> {
 }
 
 fn link(
-    volume: &Living,
+    volume: &LivingObject,
     claim: &ClaimReference,
     new: Result<String, Left>,
     proof: Option<super::Proof>,

@@ -7,12 +7,12 @@ use super::{Cause, Code, Diagnosis, Force, Hold, Removal};
 use crate::admission::Operation;
 use crate::catalog::GroupResource;
 use crate::commands::{self, kubectl};
-use crate::facts::Known;
+use crate::facts::Knowledge;
 use crate::finalizers::{self, Controller};
 use crate::object::Object;
 use crate::survey::Metadata;
 use crate::text;
-use crate::unread::Unlisted;
+use crate::unread::UnlistedReason;
 
 /// The finalizer of the pods of Jobs.
 const JOB_TRACKING: &str = "batch.kubernetes.io/job-tracking";
@@ -228,7 +228,7 @@ impl Diagnosis<'_> {
             })];
         }
         let (unseen, failed): (Vec<_>, Vec<_>) =
-            self.survey.unlisted().iter().partition(|(_, why)| **why == Unlisted::Forbidden);
+            self.survey.unlisted().iter().partition(|(_, why)| **why == UnlistedReason::Forbidden);
         let name =
             |id| self.survey.catalog.get(id).map(|resource| resource.name.to_string()).unwrap_or_default();
         if let Some((resource, why)) = failed.into_iter().next() {
@@ -241,8 +241,14 @@ impl Diagnosis<'_> {
         vec![self.without_collector(key, metadata, "foregroundDeletion")]
     }
 
-    fn unreadable(&self, resource: &str, why: &Unlisted, key: &ObjectKey, metadata: &Metadata) -> Cause {
-        if *why == Unlisted::Forbidden {
+    fn unreadable(
+        &self,
+        resource: &str,
+        why: &UnlistedReason,
+        key: &ObjectKey,
+        metadata: &Metadata,
+    ) -> Cause {
+        if *why == UnlistedReason::Forbidden {
             return unseen_dependents(&[resource.to_owned()]);
         }
         if let Some(cause) = self.conversion(&why.to_string()) {
@@ -349,8 +355,8 @@ impl Diagnosis<'_> {
         let job = owner.map(|owner| &owner.coordinates);
         let known = job.map(|job| self.facts.object(&jobs, &metadata.namespace, &job.name));
         let is_gone = match (job, known) {
-            (None, _) | (Some(_), Some(Some(Known::Absent))) => true,
-            (Some(job), Some(Some(Known::Present(found)))) => found.uid() != job.uid.to_string(),
+            (None, _) | (Some(_), Some(Some(Knowledge::Absent))) => true,
+            (Some(job), Some(Some(Knowledge::Present(found)))) => found.uid() != job.uid.to_string(),
             _ => false,
         };
         let name = job.map_or("its Job", |job| &job.name);

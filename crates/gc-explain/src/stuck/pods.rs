@@ -3,7 +3,7 @@
 use super::{Cause, Code, Diagnosis, Force};
 use crate::catalog::GroupResource;
 use crate::commands::{self, kubectl};
-use crate::facts::Known;
+use crate::facts::Knowledge;
 use crate::object::{Object, parse_time};
 use crate::survey::Metadata;
 use crate::text;
@@ -45,7 +45,7 @@ impl Diagnosis<'_> {
         }
         let known = self.facts.object(&GroupResource::new("", "nodes"), "", node)?;
         Some(match known {
-            Known::Absent => Cause {
+            Knowledge::Absent => Cause {
                 code: Code::NodeGone,
                 subject: node.to_owned(),
                 message: format!(
@@ -56,20 +56,20 @@ impl Diagnosis<'_> {
                     "containers that may still run on the machine, and volumes that they may still write to",
                 ),
             },
-            Known::Present(found) if found.is_true("Ready") => Self::past_grace(
+            Knowledge::Present(found) if found.is_true("Ready") => Self::past_grace(
                 pod,
                 metadata,
                 node,
                 force("containers that may still run on the node until its kubelet notices"),
             ),
-            Known::Present(found) => self.silent(
+            Knowledge::Present(found) => self.silent(
                 found,
                 node,
                 force(
                     "containers that may still run on the machine, and volumes that they may still write to",
                 ),
             ),
-            Known::Unreadable(why) => Cause {
+            Knowledge::Unreadable(why) => Cause {
                 code: Code::PodPastGrace,
                 subject: node.to_owned(),
                 message: format!("the grace period of {grace} s is over; node {node} cannot be read: {why}"),

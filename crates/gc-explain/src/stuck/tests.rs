@@ -5,7 +5,7 @@ use gc_types::ResourceVersion;
 
 use super::*;
 use crate::catalog::Catalog;
-use crate::facts::{Known, Need};
+use crate::facts::{Knowledge, Need};
 
 /// 2027-01-15T08:00:00Z
 pub(crate) const NOW: Timestamp = Timestamp(1_800_000_000_000);
@@ -49,7 +49,7 @@ pub(crate) fn answered<T>(objects: &[(&str, Value)], ask: impl Fn(&Survey, &Fact
         let resource = survey.catalog.find(name).unwrap()[0].clone();
         survey.observe(resource.id, serde_json::from_value(object.clone()).unwrap());
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-        facts.tell_object(resource.name, text("namespace"), text("name"), Known::Present(object.clone()));
+        facts.tell_object(resource.name, text("namespace"), text("name"), Knowledge::Present(object.clone()));
     }
     for resource in survey.catalog.clone().all() {
         survey.listed(resource.id, ResourceVersion(1));
@@ -64,12 +64,12 @@ pub(crate) fn answered<T>(objects: &[(&str, Value)], ask: impl Fn(&Survey, &Fact
         for need in needs {
             match need {
                 Need::Object(resource, namespace, name) => {
-                    facts.tell_object(resource, &namespace, &name, Known::Absent);
+                    facts.tell_object(resource, &namespace, &name, Knowledge::Absent);
                 }
                 Need::List(resource, namespace) => {
                     let all = objects.iter().filter(|(name, _)| *name == &*resource.resource);
                     let items = all.map(|(_, object)| object.clone()).collect();
-                    facts.tell_list(resource, &namespace, Known::Present(items));
+                    facts.tell_list(resource, &namespace, Knowledge::Present(items));
                 }
             }
         }

@@ -10,7 +10,7 @@ use super::causes::COMMANDS;
 use super::{CONTROLLER_PATIENCE_MILLISECONDS, Cause, Code, Diagnosis, Force, Hold, Holders, Row};
 use crate::catalog::GroupResource;
 use crate::commands::kubectl;
-use crate::facts::{Facts, Known};
+use crate::facts::{Facts, Knowledge};
 use crate::object::Object;
 use crate::storage::{self, Deleter};
 use crate::survey::Metadata;
@@ -135,7 +135,7 @@ impl Diagnosis<'_> {
         }
         match self.facts.object(&claims, namespace, name) {
             None => Vec::new(),
-            Some(Known::Absent) => {
+            Some(Knowledge::Absent) => {
                 vec![self.unprotected(
                     key,
                     metadata,

@@ -17,16 +17,16 @@ const CLOCK_SLACK_MILLISECONDS: i64 = 2_000;
 const WATCH_SLACK_MILLISECONDS: i64 = 30_000;
 
 /// Whether a choice is about a record.
-pub type Selected<'a> = &'a dyn Fn(&Record) -> bool;
+pub type RecordPredicate<'a> = &'a dyn Fn(&Record) -> bool;
 
 /// Which deletions are undone.
 pub enum Choice<'a> {
     /// The last deletion of each selected object, with everything that went because of it.
-    Last(Selected<'a>),
+    Last(RecordPredicate<'a>),
     /// The object with this UID, with everything that went because of it.
     Cascade(String),
     /// Every selected object that was deleted since then, with what went because of it.
-    Since(Timestamp, Selected<'a>),
+    Since(Timestamp, RecordPredicate<'a>),
 }
 
 impl Choice<'_> {
@@ -49,7 +49,7 @@ pub struct Earlier {
 
 /// The records that a choice is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chosen {
+pub struct ChosenRecords {
     /// By UID, when the deletion was seen: of several records of one object, the last.
     pub records: BTreeMap<String, Timestamp>,
     /// UIDs of what was named, rather than found below it.
@@ -58,7 +58,7 @@ pub struct Chosen {
     pub earlier: BTreeMap<String, Vec<Earlier>>,
 }
 
-impl Chosen {
+impl ChosenRecords {
     /// Whether this very record is chosen.
     #[must_use]
     pub fn takes(&self, record: &Record) -> bool {
@@ -115,9 +115,9 @@ impl Index {
 
     /// Chooses what is selected with what went because of it, and of objects of one name the last one.
     #[must_use]
-    pub fn chosen(&self, choice: &Choice<'_>) -> Chosen {
+    pub fn chosen(&self, choice: &Choice<'_>) -> ChosenRecords {
         let roots: Vec<&Summary> = self.0.values().filter(|summary| summary.is_selected).collect();
-        let mut chosen = Chosen::default();
+        let mut chosen = ChosenRecords::default();
         let roots = newest_of_each_name(roots, &mut chosen.earlier);
         if !matches!(choice, Choice::Since(..)) {
             chosen.named = roots.iter().map(|root| root.uid.to_string()).collect();
@@ -164,7 +164,7 @@ impl Index {
 
 /// Chooses among records that are in memory.
 #[must_use]
-pub fn chosen(records: &[Record], choice: &Choice<'_>) -> Chosen {
+pub fn chosen(records: &[Record], choice: &Choice<'_>) -> ChosenRecords {
     let mut index = Index::default();
     for record in records {
         index.add(record, choice);

@@ -40,9 +40,9 @@ fn record(at: i64, title: &str, owners: &[&str], more: Value) -> Record {
     Record { at: Timestamp(at), resource: resource.to_owned(), object }
 }
 
-fn all(records: &[Record]) -> Chosen {
+fn all(records: &[Record]) -> ChosenRecords {
     let records = records.iter().map(|record| (record.uid().to_owned(), record.at)).collect();
-    Chosen { records, ..Chosen::default() }
+    ChosenRecords { records, ..ChosenRecords::default() }
 }
 
 fn absent(_: &str) -> Presence {
@@ -147,11 +147,15 @@ fn owners_come_first_and_controllers_do_their_part() {
     let living = BTreeMap::from([
         (
             "uid-taken".to_owned(),
-            Living { uid: "new-taken".into(), restored_from: String::new(), is_terminating: false },
+            CurrentObject { uid: "new-taken".into(), restored_from: String::new(), is_terminating: false },
         ),
         (
             "uid-before".to_owned(),
-            Living { uid: "new-before".into(), restored_from: "uid-before".into(), is_terminating: false },
+            CurrentObject {
+                uid: "new-before".into(),
+                restored_from: "uid-before".into(),
+                is_terminating: false,
+            },
         ),
     ]);
     let undo = plan(&records, &all(&records), &living, &absent);
@@ -312,7 +316,7 @@ fn nothing_is_created_below_an_owner_that_goes() {
         "uid-dying" => Presence::Terminating,
         _ => Presence::Unknown,
     };
-    let again = Living { uid: "new".into(), restored_from: "uid-again".into(), is_terminating: true };
+    let again = CurrentObject { uid: "new".into(), restored_from: "uid-again".into(), is_terminating: true };
     let undo = plan(&records, &all(&records), &BTreeMap::from([("uid-again".to_owned(), again)]), &presence);
     let gone = "its owner is being deleted, and would take it along";
     let mut lines = shown(&undo);
@@ -336,7 +340,7 @@ fn nothing_is_created_below_an_owner_that_goes() {
 #[test]
 fn what_an_earlier_run_has_created_refers_to_nothing_that_is_gone() {
     let records = [record(1, "ConfigMap child", &["ConfigMap/gone"], json!({"/status/phase": "x"}))];
-    let found = Living { uid: "new".into(), restored_from: "uid-child".into(), is_terminating: false };
+    let found = CurrentObject { uid: "new".into(), restored_from: "uid-child".into(), is_terminating: false };
     let undo = plan(&records, &all(&records), &BTreeMap::from([("uid-child".to_owned(), found)]), &absent);
     assert_eq!(shown(&undo), ["Complete ConfigMap/child"]);
     assert!(with_owners(&undo.steps[0].object, &undo.known, &|_| false).is_some());

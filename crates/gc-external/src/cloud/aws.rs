@@ -166,7 +166,7 @@ pub(crate) struct Lookup {
     pub(crate) absence: Result<(), Ec2Error>,
 }
 
-struct Waiting {
+struct WaitingLookup {
     lookup: Lookup,
     answer: oneshot::Sender<Result<MachineState, Ec2Error>>,
 }
@@ -176,7 +176,7 @@ pub struct Ec2 {
     region: String,
     /// Before the first lookup.
     worker: Mutex<Option<Worker>>,
-    questions: OnceLock<mpsc::Sender<Waiting>>,
+    questions: OnceLock<mpsc::Sender<WaitingLookup>>,
 }
 
 impl fmt::Debug for Ec2 {
@@ -219,7 +219,7 @@ impl Ec2 {
     }
 
     /// The queue of lookups. The first lookup starts the task that sends them.
-    fn questions(&self) -> &mpsc::Sender<Waiting> {
+    fn questions(&self) -> &mpsc::Sender<WaitingLookup> {
         self.questions.get_or_init(|| {
             let (questions, waiting) = mpsc::channel(QUEUED);
             if let Some(worker) = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -284,14 +284,14 @@ impl Provider for Ec2 {
         Box::pin(async move {
             let lookup = question(&machine, &self.region)?;
             let (answer, answered) = oneshot::channel();
-            self.questions().send(Waiting { lookup, answer }).await.map_err(|_| Ec2Error::Ended)?;
+            self.questions().send(WaitingLookup { lookup, answer }).await.map_err(|_| Ec2Error::Ended)?;
             Ok(answered.await.unwrap_or(Err(Ec2Error::Ended))?)
         })
     }
 }
 
 impl Worker {
-    async fn run(mut self, mut waiting: mpsc::Receiver<Waiting>) {
+    async fn run(mut self, mut waiting: mpsc::Receiver<WaitingLookup>) {
         while let Some(first) = waiting.recv().await {
             tokio::time::sleep(COLLECTING).await;
             let mut batch = vec![first];
@@ -306,7 +306,7 @@ impl Worker {
                 Ok(answers) => answers,
                 Err(_) => Err(Ec2Error::Timeout(limit)),
             };
-            for Waiting { lookup: Lookup { question, absence }, answer } in batch {
+            for WaitingLookup { lookup: Lookup { question, absence }, answer } in batch {
                 let found = answers.as_ref().map_err(Clone::clone).and_then(|found| {
                     // An instance that is missing from a complete answer does not exist, if it would be found here.
                     found.get(&question).copied().map_or_else(|| absence.map(|()| MachineState::Absent), Ok)

@@ -97,7 +97,7 @@ enum EntryState {
 
 /// The contents of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub(crate) struct InventoryContents {
     pub(crate) date: Option<jiff::Timestamp>,
     /// By canonical provider ID.
     pub(crate) by_provider_id: BTreeMap<String, MachineState>,
@@ -118,7 +118,7 @@ struct Stamp {
 pub struct Inventory {
     path: PathBuf,
     max_age: Duration,
-    read: Mutex<Option<(Stamp, Arc<Listed>)>>,
+    read: Mutex<Option<(Stamp, Arc<InventoryContents>)>>,
 }
 
 impl Inventory {
@@ -135,7 +135,7 @@ impl Inventory {
     }
 
     /// The machines, as long as the list is not too old.
-    fn listed(&self) -> Result<Arc<Listed>, InventoryError> {
+    fn listed(&self) -> Result<Arc<InventoryContents>, InventoryError> {
         let (stamp, listed) = self.read()?;
         let date = listed.date.map(SystemTime::from).or(stamp.modified).unwrap_or(SystemTime::UNIX_EPOCH);
         let whole = |duration: Duration| Duration::from_secs(duration.as_secs());
@@ -149,7 +149,7 @@ impl Inventory {
         }
     }
 
-    fn read(&self) -> Result<(Stamp, Arc<Listed>), InventoryError> {
+    fn read(&self) -> Result<(Stamp, Arc<InventoryContents>), InventoryError> {
         use std::os::unix::fs::MetadataExt as _;
         let unreadable = |error| InventoryError::Unreadable { path: self.path.clone(), error };
         let metadata = std::fs::metadata(&self.path).map_err(unreadable)?;
@@ -173,7 +173,7 @@ impl Inventory {
     }
 }
 
-pub(crate) fn parse(text: &str) -> Result<Listed, String> {
+pub(crate) fn parse(text: &str) -> Result<InventoryContents, String> {
     let document: Document =
         serde_saphyr::from_str(text).map_err(|error| error.without_snippet().to_string())?;
     let Document { api_version, kind, count, date, machines } = document;
@@ -190,7 +190,7 @@ pub(crate) fn parse(text: &str) -> Result<Listed, String> {
         text.parse::<jiff::Timestamp>()
             .map_err(|_| format!("date {text:?} is not a time such as 2026-11-28T14:00:00Z"))
     });
-    let mut listed = Listed { date: date.transpose()?, ..Listed::default() };
+    let mut listed = InventoryContents { date: date.transpose()?, ..InventoryContents::default() };
     for Entry { name, provider_id, state } in machines {
         let state = match state {
             EntryState::Running => MachineState::Running,
@@ -211,7 +211,7 @@ pub(crate) fn parse(text: &str) -> Result<Listed, String> {
 }
 
 /// By the provider's name, if both have one; by the node's name otherwise.
-fn find(listed: &Listed, machine: &Machine) -> MachineState {
+fn find(listed: &InventoryContents, machine: &Machine) -> MachineState {
     if let Some(state) = listed.by_provider_id.get(&canonical(&machine.provider_id)) {
         return *state;
     }

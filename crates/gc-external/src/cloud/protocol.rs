@@ -36,11 +36,11 @@ pub enum AnswerError {
 struct Question<'a> {
     api_version: &'a str,
     kind: &'a str,
-    node: Named<'a>,
+    node: NamedMachine<'a>,
 }
 
 #[derive(Serialize)]
-struct Named<'a> {
+struct NamedMachine<'a> {
     name: &'a str,
     #[serde(rename = "providerID")]
     provider_id: &'a str,
@@ -78,7 +78,7 @@ enum State {
 
 /// The lookup of a machine, as JSON.
 pub(crate) fn question(machine: &Machine) -> String {
-    let node = Named { name: &machine.node, provider_id: &machine.provider_id };
+    let node = NamedMachine { name: &machine.node, provider_id: &machine.provider_id };
     let question = Question { api_version: API_VERSION, kind: KIND, node };
     // Strings alone cannot fail to be written.
     serde_json::to_string(&question).unwrap_or_default()

@@ -21,21 +21,21 @@ struct PluginInfo {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Typed {
+struct TypedRequest {
     #[prost(int32, tag = "1")]
     r#type: i32,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Wrapped {
+struct WrappedBody {
     #[prost(message, optional, tag = "1")]
-    inner: Option<Typed>,
+    inner: Option<TypedRequest>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 struct Capabilities {
     #[prost(message, repeated, tag = "1")]
-    capabilities: Vec<Wrapped>,
+    capabilities: Vec<WrappedBody>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -158,7 +158,11 @@ fn answer(state: &mut State, name: &str, volumes: &Path, path: &str, body: &[u8]
         _ => {}
     }
     let typed = |has: bool| Capabilities {
-        capabilities: if has { vec![Wrapped { inner: Some(Typed { r#type: 1 }) }] } else { Vec::new() },
+        capabilities: if has {
+            vec![WrappedBody { inner: Some(TypedRequest { r#type: 1 }) }]
+        } else {
+            Vec::new()
+        },
     };
     match path {
         "/csi.v1.Identity/GetPluginInfo" => Answer::one(&PluginInfo {

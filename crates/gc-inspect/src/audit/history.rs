@@ -7,7 +7,7 @@ const FACTS: usize = 200;
 
 /// How a request is known to have been about the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum About {
+pub(crate) enum Relation {
     /// By its name.
     Name,
     /// The answer lists what was deleted, and the object among it.
@@ -21,7 +21,7 @@ pub(crate) enum About {
 /// A deletion that the server accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Deletion {
-    pub(crate) about: About,
+    pub(crate) about: Relation,
     pub(crate) user: String,
     /// The object was gone at once.
     pub(super) has_ended: bool,
@@ -61,7 +61,7 @@ impl History {
         let repeats = |(_, last): &(Timestamp, Option<Deletion>)| {
             last.as_ref().is_some_and(|last| last.user == deletion.user && last.about == deletion.about)
         };
-        if deletion.about == About::All && self.facts.last().is_some_and(repeats) {
+        if deletion.about == Relation::All && self.facts.last().is_some_and(repeats) {
             return;
         }
         self.add(at, Some(deletion));
@@ -99,9 +99,9 @@ impl History {
 
 impl End {
     fn note(&mut self, at: Timestamp, deletion: Deletion, has_creations: bool) {
-        let is_certain = matches!(deletion.about, About::Name | About::List);
+        let is_certain = matches!(deletion.about, Relation::Name | Relation::List);
         match &self.first {
-            None if deletion.about == About::Selection => self.before = Some((at, deletion)),
+            None if deletion.about == Relation::Selection => self.before = Some((at, deletion)),
             None => self.first = Some((at, deletion)),
             // There was another one, whose creation is not in the log.
             Some((_, first)) if is_certain && first.has_ended => {

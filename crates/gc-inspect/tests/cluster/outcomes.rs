@@ -55,7 +55,7 @@ struct Built {
 
 /// What is stored of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Stored {
+struct StoredObject {
     title: String,
     path: String,
     is_terminating: bool,
@@ -64,10 +64,10 @@ struct Stored {
     value: Value,
 }
 
-type Contents = BTreeMap<String, Stored>;
+type Contents = BTreeMap<String, StoredObject>;
 
 /// What was there when the plans were made, and what they are about.
-struct Begun<'a> {
+struct PlannedState<'a> {
     before: &'a Contents,
     planned: BTreeSet<String>,
 }
@@ -182,7 +182,7 @@ impl World {
             }
             for item in list["items"].as_array().unwrap_or_else(|| panic!("{path}: {list}")) {
                 let metadata: Metadata = serde_json::from_value(item.clone()).unwrap();
-                let stored = Stored {
+                let stored = StoredObject {
                     title: format!("{}/{}", resource.kind, metadata.name),
                     path: format!("{}/{}", resource.path(&metadata.namespace), metadata.name),
                     is_terminating: metadata.deleted.is_some(),
@@ -198,7 +198,7 @@ impl World {
 
     /// Plays kubelets, the provisioner and whoever removes these finalizers, for what the plans are about. Whether there was
     /// something to do.
-    async fn act(&self, contents: &Contents, begun: &Begun<'_>, releases: &[&str]) -> bool {
+    async fn act(&self, contents: &Contents, begun: &PlannedState<'_>, releases: &[&str]) -> bool {
         let nodes: BTreeSet<&str> =
             contents.values().filter_map(|stored| stored.title.strip_prefix("Node/")).collect();
         let terminating = terminating_namespaces(contents);
@@ -245,7 +245,7 @@ impl World {
     }
 
     /// Until nothing happens any more.
-    async fn rest(&self, gatherer: &Gatherer, begun: &Begun<'_>, releases: &[&str]) -> Contents {
+    async fn rest(&self, gatherer: &Gatherer, begun: &PlannedState<'_>, releases: &[&str]) -> Contents {
         let (mut known, mut has_waited) = (Contents::new(), false);
         for _ in 0..ACTS {
             self.settle().await;
@@ -291,9 +291,9 @@ fn has_untouched_pods(contents: &Contents) -> bool {
     })
 }
 
-fn is_empty_namespace(stored: &Stored, contents: &Contents) -> bool {
+fn is_empty_namespace(stored: &StoredObject, contents: &Contents) -> bool {
     let Some(name) = stored.title.strip_prefix("Namespace/") else { return false };
-    let is_inside = |other: &Stored| other.value["metadata"]["namespace"] == name;
+    let is_inside = |other: &StoredObject| other.value["metadata"]["namespace"] == name;
     stored.finalizers.is_empty() && !contents.values().any(is_inside)
 }
 
@@ -420,7 +420,7 @@ async fn batch(world: &World, seeds: std::ops::Range<u64>) -> Vec<String> {
     }
     let items = all.iter().flat_map(|built| &built.radius.items);
     let planned: BTreeSet<String> = items.map(|item| item.uid.to_string()).collect();
-    let begun = Begun { before: &before, planned };
+    let begun = PlannedState { before: &before, planned };
     let first = world.rest(&gatherer, &begun, &[]).await;
     let then = world.rest(&gatherer, &begun, &[LATER]).await;
     let last = world.rest(&gatherer, &begun, &[LATER, HELD]).await;

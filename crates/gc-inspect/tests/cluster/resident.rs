@@ -149,7 +149,7 @@ async fn what_is_known_is_not_listed() {
             let inquiry = || QueryRequest { form, question: question.clone() };
             let plain = Gatherer::new(client.clone(), now).await.unwrap();
             let listed = answering::answer(&plain, inquiry(), PATIENCE).await.unwrap();
-            let permitted: Arc<dyn Resident> = Arc::new(Permitted::new(Arc::clone(&graph), &everything));
+            let permitted: Arc<dyn Resident> = Arc::new(PermittedGraph::new(Arc::clone(&graph), &everything));
             let beside = Gatherer::new(client.clone(), now).await.unwrap().beside(Some(permitted));
             asked.lock().unwrap().clear();
             let known = answering::answer(&beside, inquiry(), PATIENCE).await.unwrap();
@@ -308,7 +308,7 @@ fn graphs_show_what_may_be_listed() {
     .unwrap();
     let [maps, secrets] = catalog.all() else { panic!("{catalog:?}") };
     let lists: Lists = vec![(String::new(), vec![maps.clone()]), ("a".to_owned(), vec![secrets.clone()])];
-    let permitted = Permitted::new(Arc::new(Everything), &lists);
+    let permitted = PermittedGraph::new(Arc::new(Everything), &lists);
     let shown = permitted.contents(&|_, _| true).objects;
     let shown: Vec<String> = shown.iter().map(|object| object.uid.to_string()).collect();
     assert_eq!(shown, ["configmaps-a", "configmaps-b", "secrets-a"]);

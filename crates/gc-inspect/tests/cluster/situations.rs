@@ -15,7 +15,7 @@ use std::time::Duration;
 use gc_embedded::apiserver::{self, ServerOptions};
 use gc_explain::stuck::{Code, Row};
 use gc_inspect::gather::{self, Gatherer, Scope};
-use gc_inspect::target::Named;
+use gc_inspect::target::NamedObject;
 use gc_inspect::{plan, stuck, why};
 use gc_kube::ApiClient;
 use gc_process::preflight;
@@ -96,11 +96,11 @@ impl World {
         Gatherer::new(self.client.clone(), now).await.unwrap()
     }
 
-    fn named(gatherer: &Gatherer, namespace: &str, object: &str) -> Named {
+    fn named(gatherer: &Gatherer, namespace: &str, object: &str) -> NamedObject {
         let (kind, name) = object.split_once('/').unwrap();
         let resource = gatherer.catalog.find(kind).unwrap()[0].clone();
         let namespace = if resource.is_namespaced() { namespace.to_owned() } else { String::new() };
-        Named { resource, namespace, name: name.to_owned() }
+        NamedObject { resource, namespace, name: name.to_owned() }
     }
 
     async fn build(&mut self, situation: &Situation, namespace: &str) {
@@ -112,7 +112,7 @@ impl World {
         for (object, policy) in situation.delete {
             let gatherer = self.gatherer(0).await;
             let object = if *object == "ns/." { format!("ns/{namespace}") } else { (*object).to_owned() };
-            let Named { resource, namespace, name } = Self::named(&gatherer, namespace, &object);
+            let NamedObject { resource, namespace, name } = Self::named(&gatherer, namespace, &object);
             let path = gather::object_path(&resource, &namespace, &name);
             let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
             self.send(Method::DELETE, &path, Some(&options)).await;

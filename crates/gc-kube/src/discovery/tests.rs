@@ -16,7 +16,7 @@ fn server(documents: Vec<(&'static str, u16, Value)>) -> ApiClient {
 }
 
 /// `group/resource version kind scope collectable shares-the-store [served]`
-fn lines(discovered: &Discovered) -> Vec<String> {
+fn lines(discovered: &Discovery) -> Vec<String> {
     discovered
         .resources
         .values()

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use gc_collectors::namespaces::emptying::{Contained, Served};
+use gc_collectors::namespaces::emptying::{ContainedResource, ServedResources};
 use gc_types::{Gvr, ResourceId, ResourceInfo, Scope};
 use serde_json::{Value, json};
 
-use crate::discovery::{Discovered, ServedResource};
+use crate::discovery::{Discovery, ServedResource};
 
-pub(crate) fn collection_path(resource: &Contained, namespace: &str) -> String {
+pub(crate) fn collection_path(resource: &ContainedResource, namespace: &str) -> String {
     let Gvr { group, version, resource } = &resource.gvr;
     format!("{}/namespaces/{namespace}/{resource}", gc_types::api_path(group, version))
 }
 
 /// Returns the description that lists of a resource are checked against.
-pub(crate) fn info(resource: &Contained) -> ResourceInfo {
+pub(crate) fn info(resource: &ContainedResource) -> ResourceInfo {
     ResourceInfo {
         id: ResourceId(0),
         gvr: resource.gvr.clone(),
@@ -39,10 +39,10 @@ pub(crate) fn problem(path: &str, code: u16, body: &Value) -> String {
 }
 
 /// What discovery says, as far as it can be in namespaces.
-pub(crate) fn served(discovered: &Discovered) -> Served {
+pub(crate) fn served(discovered: &Discovery) -> ServedResources {
     let deletable =
         |found: &ServedResource| found.scope == Scope::Namespaced && found.verbs.contains("delete");
-    let mut served = Served::default();
+    let mut served = ServedResources::default();
     for ((group, _), found) in &discovered.resources {
         if !discovered.is_unclear(group) {
             *served.groups.entry(group.to_string()).or_default() |= deletable(found);
@@ -54,7 +54,7 @@ pub(crate) fn served(discovered: &Discovered) -> Served {
                 resource: Arc::clone(&found.resource),
             };
             let together = found.verbs.contains("deletecollection");
-            let contained = Contained { gvr, kind: Arc::clone(&found.kind), together };
+            let contained = ContainedResource { gvr, kind: Arc::clone(&found.kind), together };
             served.resources.push(Arc::new(contained));
         }
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use gc_collectors::measures::{Measurement, NAMESPACE_REQUESTS};
 use gc_collectors::namespaces::documents::{item, view, with_finalizers, with_status};
-use gc_collectors::namespaces::emptying::{Ask, Contained, Item, Reply};
+use gc_collectors::namespaces::emptying::{Ask, ContainedResource, Item, Reply};
 use gc_controller::concurrency::Signal;
 use gc_controller::namespaces::{Answer, Question};
 use gc_types::{Gvr, Outcome, ResourceInfo};
@@ -17,7 +17,7 @@ use http_body_util::Full;
 use serde_json::Value;
 
 use super::documents::{collection_path, delete_options, info, problem, served};
-use super::trace::{Terminating, Trace};
+use super::trace::{TerminatingNamespace, Trace};
 use crate::clock::Clock;
 use crate::connection::ApiClient;
 use crate::discovery::discover;
@@ -68,7 +68,7 @@ impl Requests {
     /// Asks, and reports what was deleted or finalized.
     pub(crate) async fn perform(mut self, question: &Question) -> Answer {
         let Question { namespace, ask, view, document, .. } = question;
-        let namespace = Terminating::new(namespace, view);
+        let namespace = TerminatingNamespace::new(namespace, view);
         let mut read = None;
         let result = match ask {
             Ask::Read => self.read(&namespace).await.map(|(reply, found)| {
@@ -99,13 +99,13 @@ impl Requests {
     pub(crate) async fn terminating(&self) -> Option<Vec<Arc<str>>> {
         let cannot = |reply: Reply| tracing::warn!(why = reply.why(), "namespaces cannot be listed");
         let gvr = Gvr { group: "".into(), version: "v1".into(), resource: "namespaces".into() };
-        let asked = info(&Contained { gvr, kind: "Namespace".into(), together: false });
+        let asked = info(&ContainedResource { gvr, kind: "Namespace".into(), together: false });
         let namespaces = self.clone().list("/api/v1/namespaces", &asked).await.map_err(cannot).ok()?;
         let items = namespaces.iter().map(item).filter(|item| item.deleting && !item.name.is_empty());
         Some(items.map(|item| item.name.into()).collect())
     }
 
-    async fn read(&mut self, namespace: &Terminating) -> Result<(Reply, Option<Value>), Reply> {
+    async fn read(&mut self, namespace: &TerminatingNamespace) -> Result<(Reply, Option<Value>), Reply> {
         let path = own_path(namespace);
         match self.send(Method::GET, &path, JSON, None).await? {
             (200, found) if found["metadata"]["uid"].is_string() => {
@@ -119,7 +119,11 @@ impl Requests {
         }
     }
 
-    async fn delete_all(&mut self, resource: &Contained, namespace: &Terminating) -> Result<Reply, Reply> {
+    async fn delete_all(
+        &mut self,
+        resource: &ContainedResource,
+        namespace: &TerminatingNamespace,
+    ) -> Result<Reply, Reply> {
         let path = collection_path(resource, &namespace.name);
         let begun = Instant::now();
         let answered = self.send(Method::DELETE, &path, LIST_ACCEPT, Some(delete_options(None))).await;
@@ -146,8 +150,8 @@ impl Requests {
 
     async fn delete(
         &mut self,
-        resource: &Contained,
-        namespace: &Terminating,
+        resource: &ContainedResource,
+        namespace: &TerminatingNamespace,
         item: &Item,
     ) -> Result<Reply, Reply> {
         let path = format!("{}/{}", collection_path(resource, &namespace.name), item.name);
@@ -205,7 +209,7 @@ impl Requests {
 
     async fn finalize(
         &mut self,
-        namespace: &Terminating,
+        namespace: &TerminatingNamespace,
         document: &Value,
         left: &[String],
     ) -> Result<Reply, Reply> {
@@ -262,7 +266,7 @@ impl Requests {
     }
 }
 
-fn own_path(namespace: &Terminating) -> String {
+fn own_path(namespace: &TerminatingNamespace) -> String {
     format!("/api/v1/namespaces/{}", namespace.name)
 }
 

@@ -184,7 +184,7 @@ const APPS: &str = "apis/apps/v1/namespaces/n/deployments";
 const CORE: &[(&str, &str)] = &[("", "pods"), ("", "secrets"), ("apps", "deployments")];
 
 /// One pass over the namespace `n`, begun at once.
-async fn one_pass(controller: &mut NamespaceController) -> Ended {
+async fn one_pass(controller: &mut NamespaceController) -> EndedPass {
     let NamespaceController { requests, work, .. } = controller;
     let time = Arc::clone(&work.time);
     work.passes.listed(&"n".into(), time());
@@ -461,7 +461,7 @@ async fn what_is_left_is_listed_in_pages() {
         async move { Response::new(Full::new(Bytes::from(page.to_string()))) }
     });
     let gvr = gc_types::Gvr { group: "".into(), version: "v1".into(), resource: "pods".into() };
-    let pods = documents::info(&gc_collectors::namespaces::emptying::Contained {
+    let pods = documents::info(&gc_collectors::namespaces::emptying::ContainedResource {
         gvr,
         kind: "Pod".into(),
         together: true,
@@ -504,7 +504,7 @@ impl Observer for Recorder {
         *self.0.lock().unwrap().entry(name).or_default() += measurement.value;
     }
 
-    fn standing(&self, standing: &Standing) {
+    fn standing(&self, standing: &CollectorState) {
         self.0.lock().unwrap().insert("waiting".into(), f64::from(u32::try_from(standing.waiting).unwrap()));
     }
 }
@@ -536,11 +536,12 @@ async fn what_cannot_be_emptied_is_counted_and_reported_once() {
     let recorder = Arc::new(Recorder::default());
     let (mut controller, _world) = controller_with(stuck, recorded_by(&recorder));
     let name: Arc<str> = "n".into();
-    let Ended { end: End::Failed { why, .. }, uid: Some(uid), .. } = one_pass(&mut controller).await else {
+    let EndedPass { end: End::Failed { why, .. }, uid: Some(uid), .. } = one_pass(&mut controller).await
+    else {
         panic!("it was emptied")
     };
     assert_eq!(why, "/api/v1/namespaces/n/pods was answered with 500: refused");
-    let mut failing = Failing::begun();
+    let mut failing = FailingNamespace::begun();
     assert_eq!(failing.note(&name, &uid, &why), None, "it may be over in a moment");
     failing.since = failing.since.checked_sub(PATIENCE).unwrap();
     let note = failing.note(&name, &uid, &why).unwrap();
@@ -648,14 +649,14 @@ async fn a_dead_group_that_had_nothing_here_is_not_waited_for() {
 }
 
 /// A namespace controller of an embedded server, allowed exactly its rules: what it asked for that it may, and what it may not.
-struct Allowed {
+struct RestrictedController {
     server: gc_apiserver::RunningServer,
     admin: ApiClient,
     forbidden: Arc<Mutex<Vec<String>>>,
     verbs: Arc<Mutex<BTreeSet<String>>>,
 }
 
-impl Allowed {
+impl RestrictedController {
     async fn start() -> Self {
         let storage = Arc::new(gc_store::MemoryStorage::default());
         let registry = gc_registry::Registry::open(storage, gc_registry::Config::default()).unwrap();
@@ -737,7 +738,7 @@ fn asked(request: &Request<Full<Bytes>>) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_namespaces_go_under_exactly_the_rules() {
     const NAMESPACES: usize = 100;
-    let allowed = Allowed::start().await;
+    let allowed = RestrictedController::start().await;
     let client = allowed.client().await;
     for number in 0..NAMESPACES {
         let name = format!("n{number}");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gc_collectors::namespaces::emptying::{Contained, Item, View};
+use gc_collectors::namespaces::emptying::{ContainedResource, Item, View};
 use gc_types::{
     Change, Effect, EffectId, Evidence, Gvr, ObjectKey, Outcome, PropagationPolicy, Reason, Request,
     ResourceId, ResourceInfo, ResourceVersion, Scope, Uid, Verdict,
@@ -24,7 +24,7 @@ const NAMESPACES: ResourceId = ResourceId(0);
 
 /// A namespace that is being emptied.
 #[derive(Clone, Debug)]
-pub(crate) struct Terminating {
+pub(crate) struct TerminatingNamespace {
     pub(crate) name: Arc<str>,
     uid: Arc<str>,
     /// `metadata.deletionTimestamp`.
@@ -32,7 +32,7 @@ pub(crate) struct Terminating {
     version: ResourceVersion,
 }
 
-impl Terminating {
+impl TerminatingNamespace {
     /// The namespace of that name, as it was read last.
     pub(crate) fn new(name: &Arc<str>, view: &View) -> Self {
         Self {
@@ -125,7 +125,7 @@ impl Trace {
     }
 
     /// The number of a resource whose objects are in namespaces.
-    fn of(&self, contained: &Contained) -> ResourceId {
+    fn of(&self, contained: &ContainedResource) -> ResourceId {
         self.number(&contained.gvr, &contained.kind, Scope::Namespaced)
     }
 
@@ -141,8 +141,14 @@ impl Trace {
         Effect { id, request, reason: Reason { verdict, owners: Vec::new(), evidence } }
     }
 
-    fn deletion(&self, resource: ResourceId, namespace: &Terminating, item: &Item, how: &str) -> Effect {
-        let Terminating { name, uid, since, .. } = namespace;
+    fn deletion(
+        &self,
+        resource: ResourceId,
+        namespace: &TerminatingNamespace,
+        item: &Item,
+        how: &str,
+    ) -> Effect {
+        let TerminatingNamespace { name, uid, since, .. } = namespace;
         let key = ObjectKey { resource, namespace: Arc::clone(name), name: item.name.as_str().into() };
         let request = Request::Delete {
             key,
@@ -158,8 +164,8 @@ impl Trace {
     /// One object was deleted, or a deletion failed.
     pub(crate) fn deleted(
         &self,
-        contained: &Contained,
-        namespace: &Terminating,
+        contained: &ContainedResource,
+        namespace: &TerminatingNamespace,
         item: &Item,
         outcome: &Outcome,
         took: Duration,
@@ -172,8 +178,8 @@ impl Trace {
     /// not reported again.
     pub(crate) async fn deleted_together(
         &self,
-        contained: &Contained,
-        namespace: &Terminating,
+        contained: &ContainedResource,
+        namespace: &TerminatingNamespace,
         items: &[Item],
         took: Duration,
     ) {
@@ -200,8 +206,8 @@ impl Trace {
     /// The request for a whole collection was refused, or had no answer: nothing is known of its objects.
     pub(crate) fn not_deleted_together(
         &self,
-        contained: &Contained,
-        namespace: &Terminating,
+        contained: &ContainedResource,
+        namespace: &TerminatingNamespace,
         outcome: &Outcome,
         took: Duration,
     ) {
@@ -227,7 +233,7 @@ impl Trace {
     }
 
     /// The namespace itself was given up to these finalizers.
-    pub(crate) fn finalized(&self, namespace: &Terminating, left: &[String], took: Duration) {
+    pub(crate) fn finalized(&self, namespace: &TerminatingNamespace, left: &[String], took: Duration) {
         let request = Request::Guarded {
             key: namespace_key(&namespace.name),
             uid: Uid::new(&namespace.uid),

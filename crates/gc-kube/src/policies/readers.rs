@@ -2,7 +2,7 @@
 
 use gc_collectors::objects::FactsError;
 use gc_collectors::policies::roster::{Observation, Watch};
-use gc_controller::watch::Ended;
+use gc_controller::watch::RequestEnd;
 use serde_json::Value;
 
 use super::News;
@@ -93,7 +93,7 @@ impl Reader for ObjectReader {
         self.news(Observation::Synced)
     }
 
-    fn failed(&self, why: &Ended) -> Option<News> {
+    fn failed(&self, why: &RequestEnd) -> Option<News> {
         Some(self.news(Observation::Failed(format!("{} cannot be listed: {why}", self.route.display_name()))))
     }
 

@@ -17,7 +17,7 @@ const UID: &str = "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6";
 const PODS: ResourceId = ResourceId(1);
 
 /// What the server is to answer: status code, content type and body.
-type Scripted = (u16, &'static str, String);
+type ScriptedAnswer = (u16, &'static str, String);
 
 struct Fixture {
     performer: Performer,
@@ -25,7 +25,7 @@ struct Fixture {
 }
 
 /// Answers the scripted answers in turn and writes down what was sent.
-fn fixture(answers: Vec<Scripted>) -> Fixture {
+fn fixture(answers: Vec<ScriptedAnswer>) -> Fixture {
     let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
     let sent = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&sent);
@@ -73,11 +73,11 @@ fn delete() -> Request {
     }
 }
 
-fn json_answer(code: u16, body: &Value) -> Scripted {
+fn json_answer(code: u16, body: &Value) -> ScriptedAnswer {
     (code, "application/json", body.to_string())
 }
 
-fn status(code: u16, reason: &str, details: &Value) -> Scripted {
+fn status(code: u16, reason: &str, details: &Value) -> ScriptedAnswer {
     let body = json!({"kind": "Status", "reason": reason, "message": "m", "code": code, "details": details});
     json_answer(code, &body)
 }
@@ -139,7 +139,7 @@ async fn answers_become_outcomes() {
     ] {
         let fixture = fixture(vec![answer.clone()]);
         let performed = fixture.performer.perform(&delete()).await;
-        assert_eq!(performed, Performed { outcome, signal, round_trips: 1 }, "{answer:?}");
+        assert_eq!(performed, PerformedRequest { outcome, signal, round_trips: 1 }, "{answer:?}");
     }
 }
 

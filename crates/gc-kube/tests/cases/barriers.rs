@@ -18,12 +18,12 @@ const MARKED: u64 = 100;
 
 /// What observers get, which is what the journal and the metrics show.
 #[derive(Default)]
-struct Counted {
+struct CountingObserver {
     requests: Mutex<BTreeMap<&'static str, usize>>,
     released: Mutex<usize>,
 }
 
-impl Observer for Counted {
+impl Observer for CountingObserver {
     fn finished(&self, effect: &Effect, outcome: &Outcome, round_trips: u32, _took: Duration) {
         let verb = match effect.request {
             Request::Barrier { .. } => "barrier",
@@ -58,7 +58,7 @@ enum Cache {
 }
 
 struct Cluster {
-    counted: Arc<Counted>,
+    counted: Arc<CountingObserver>,
     /// Requests that the server saw, beside watches: `list from cache` and so on.
     seen: Arc<Mutex<Vec<(std::time::Instant, String)>>>,
     frames: mpsc::UnboundedSender<Value>,
@@ -122,7 +122,7 @@ fn cluster(finalizer: &'static str, cache: Cache, marked: bool) -> Cluster {
             whole(200, &super::list(&json!({"resourceVersion": "1000"}), &[]))
         }
     });
-    let counted = Arc::new(Counted::default());
+    let counted = Arc::new(CountingObserver::default());
     let collector = MetadataCollector::new(client, CollectorOptions::default());
     let engine = gc_ownership::Engine::new(gc_ownership::Config::default());
     tokio::spawn(collector.run(engine, Arc::clone(&counted) as Arc<dyn Observer>, std::future::pending()));

@@ -15,16 +15,16 @@ use gc_types::{
 use super::*;
 
 /// What a test's collector decides about each node, once.
-type Wish = fn(&ObjectKey, u64) -> Request;
+type ScriptedDecision = fn(&ObjectKey, u64) -> Request;
 
 /// A collector that records its observations.
-struct Reporting {
+struct ReportingCollector {
     lines: mpsc::UnboundedSender<String>,
-    wish: Option<Wish>,
+    wish: Option<ScriptedDecision>,
     seen: BTreeMap<ObjectKey, u64>,
 }
 
-impl Collector for Reporting {
+impl Collector for ReportingCollector {
     fn kinds(&self) -> &'static [Kind] {
         &[Kind::Node]
     }
@@ -84,13 +84,13 @@ impl Outside for Runs {
     }
 }
 
-struct Collected {
+struct CollectedNodes {
     reported: mpsc::UnboundedReceiver<String>,
     ended: mpsc::UnboundedReceiver<String>,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-impl Collected {
+impl CollectedNodes {
     async fn expect(&mut self, expected: &[&str]) {
         for (index, line) in expected.iter().enumerate() {
             let reported = tokio::time::timeout(Duration::from_secs(20), self.reported.recv()).await;
@@ -107,7 +107,12 @@ impl Collected {
 }
 
 /// Collects nodes from a server that answers lists and watches by the script, and reads of one node by `live`.
-fn collect(script: Vec<Script>, live: Value, wish: Option<Wish>, dry_run: bool) -> Collected {
+fn collect(
+    script: Vec<Script>,
+    live: Value,
+    wish: Option<ScriptedDecision>,
+    dry_run: bool,
+) -> CollectedNodes {
     let script = Arc::new(Mutex::new(VecDeque::from(script)));
     let asked = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&asked);
@@ -133,12 +138,12 @@ fn collect(script: Vec<Script>, live: Value, wish: Option<Wish>, dry_run: bool) 
     });
     let (lines, reported) = mpsc::unbounded_channel();
     let (ends, ended) = mpsc::unbounded_channel();
-    let rules = Reporting { lines, wish, seen: BTreeMap::new() };
+    let rules = ReportingCollector { lines, wish, seen: BTreeMap::new() };
     let collector =
         RetentionCollector::new(client, Schedule::new(rules), ConcurrencyOptions::default(), dry_run)
             .with_outside(Arc::new(Runs));
     tokio::spawn(async move { collector.run(Arc::new(Outcomes(ends)), std::future::pending()).await });
-    Collected { reported, ended, asked }
+    CollectedNodes { reported, ended, asked }
 }
 
 fn node(name: &str, version: u64) -> Value {

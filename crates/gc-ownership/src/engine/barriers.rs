@@ -13,7 +13,7 @@ use gc_types::{Outcome, Reason, Request, ResourceVersion, Timestamp, Verdict};
 use super::Engine;
 use super::clock::{Clock, Timer};
 use super::config::Config;
-use super::effects::{Context, HeldLanes, ListedPlace, Wanted};
+use super::effects::{Context, HeldLanes, ListedPlace, PendingEffect};
 use super::retry::backoff;
 use crate::graph::{CLUSTER, NodeId, Resource, ResourceIndex};
 
@@ -252,7 +252,7 @@ impl Engine {
         };
         let reason = Reason { verdict: Verdict::CatchUp, owners: Vec::new(), evidence: Vec::new() };
         let context = Context::Barrier(ListedPlace { resource, namespace, repeats });
-        self.effects.decide(Wanted { request, reason, context, lanes: HeldLanes::new() });
+        self.effects.decide(PendingEffect { request, reason, context, lanes: HeldLanes::new() });
     }
 
     /// The single namespace that a barrier is to request; `None` if requesting the whole resource takes no more

@@ -49,7 +49,7 @@ pub(super) struct InFlight {
 
 /// An effect that has not been returned yet.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct PendingEffect {
     pub(super) request: Request,
     pub(super) reason: Reason,
     pub(super) context: Context,
@@ -60,9 +60,9 @@ pub(super) struct Wanted {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Effects {
     /// The decision of the last turn, until it is launched in the same call.
-    decided: Option<Wanted>,
+    decided: Option<PendingEffect>,
     /// Events to write; unlike decisions, they do not become stale.
-    events: VecDeque<Wanted>,
+    events: VecDeque<PendingEffect>,
     in_flight: BTreeMap<EffectId, InFlight>,
     /// Objects with an unanswered request. If a list omits one in the meantime and it comes back, it is the same
     /// object: no other request about it is made until the answer.
@@ -72,25 +72,25 @@ pub(super) struct Effects {
 
 impl Effects {
     /// The decision of this turn.
-    pub(super) fn decide(&mut self, wanted: Wanted) {
+    pub(super) fn decide(&mut self, wanted: PendingEffect) {
         self.decided = Some(wanted);
     }
 
     /// The decision of this turn, about an object.
-    pub(super) fn decide_about(&mut self, uid: Uid, action: Action, wanted: Wanted) {
+    pub(super) fn decide_about(&mut self, uid: Uid, action: Action, wanted: PendingEffect) {
         self.asked.insert(uid, action);
         self.decide(wanted);
     }
 
     /// An Event is to be written.
-    pub(super) fn push_event(&mut self, wanted: Wanted) {
+    pub(super) fn push_event(&mut self, wanted: PendingEffect) {
         self.events.push_back(wanted);
     }
 
     /// The next effect that is wanted. It is in flight from now on.
     pub(super) fn launch(&mut self) -> Option<Effect> {
         // The decision of a turn applies now or never: by the next call it may no longer be valid.
-        let Wanted { request, reason, context, lanes } =
+        let PendingEffect { request, reason, context, lanes } =
             self.decided.take().or_else(|| self.events.pop_front())?;
         let id = EffectId(self.next_number);
         self.next_number += 1;

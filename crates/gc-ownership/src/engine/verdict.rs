@@ -7,7 +7,7 @@ use gc_types::{
 use smallvec::SmallVec;
 
 use super::Engine;
-use super::effects::{Action, Context, HeldLanes, Wanted};
+use super::effects::{Action, Context, HeldLanes, PendingEffect};
 use super::verifications::{Finding, Verification};
 use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NodeId, Target};
 
@@ -324,7 +324,7 @@ impl Engine {
         for &lane in &lanes {
             self.lanes.started(lane);
         }
-        self.effects.decide_about(uid, action, Wanted { request, reason, context, lanes });
+        self.effects.decide_about(uid, action, PendingEffect { request, reason, context, lanes });
     }
 
     /// One Kubernetes Event per wrong reference (10.2, R-13), once the owner was observed elsewhere.
@@ -342,7 +342,7 @@ impl Engine {
             self.graph.set_edge(edge, EdgeFlag::NOTED, true);
             let (about, uid) = (self.graph.key(node), self.graph.uid(node));
             let complaint = EventRecord { about, uid, severity: Severity::Warning, reason, message };
-            self.effects.push_event(Wanted {
+            self.effects.push_event(PendingEffect {
                 request: Request::RecordEvent(complaint),
                 reason: Reason {
                     verdict,

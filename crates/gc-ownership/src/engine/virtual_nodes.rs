@@ -7,7 +7,7 @@ use gc_types::{Evidence, ObjectKey, Outcome, Reason, Request, Timestamp, Uid, Ve
 
 use super::Engine;
 use super::absent::Claim;
-use super::effects::{Context, HeldLanes, Wanted};
+use super::effects::{Context, HeldLanes, PendingEffect};
 use super::identity::Identity;
 use super::verifications::{Finding, Verification};
 use crate::graph::{EdgeId, Flag, Graph, NONE, NodeId, ResourceIndex, Target};
@@ -75,7 +75,7 @@ impl Engine {
             .dependents_of(identity.owner)
             .find(|&edge| self.makes_claim(edge, &identity))
             .map(|edge| self.graph.coordinates(edge));
-        self.effects.decide(Wanted {
+        self.effects.decide(PendingEffect {
             request: Request::Read { key },
             reason: Reason {
                 verdict: Verdict::OwnerUnknown,

@@ -10,11 +10,11 @@ use gc_types::{
 use super::Engine;
 use super::clock::Timer;
 use super::effects::Action;
-use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NONE, NodeId, ResourceIndex, Unlinked};
+use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NONE, NodeId, ResourceIndex, UnlinkedOwner};
 
 /// An owner that is marked for deletion and carries `foregroundDeletion` or `orphan`.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingOwner {
     /// `orphan` is processed before `foregroundDeletion`.
     pub(crate) orphan: bool,
     /// The version at which the mark was seen; not below that of the mark itself.
@@ -56,7 +56,7 @@ impl Engine {
         self.graph.set(node, Flag::WAITING, true);
         self.waiting.insert(
             node,
-            Waiting {
+            WaitingOwner {
                 orphan,
                 mark: self.graph.version(node),
                 mark_effect: self.effects.next_number(),
@@ -141,7 +141,7 @@ impl Engine {
     }
 
     /// References were removed: uncount them. Call before new ones of the same dependent are counted.
-    pub(super) fn uncount(&mut self, unlinked: &[Unlinked]) {
+    pub(super) fn uncount(&mut self, unlinked: &[UnlinkedOwner]) {
         for lost in unlinked.iter().filter(|lost| lost.counted) {
             if let Some(waiting) = self.waiting.get_mut(&lost.owner) {
                 waiting.blocking = waiting.blocking.saturating_sub(1);
@@ -150,7 +150,7 @@ impl Engine {
     }
 
     /// Owners that lost a reference: waiting ones may be done, others may have no dependents left.
-    pub(super) fn after_unlink(&mut self, unlinked: &[Unlinked]) {
+    pub(super) fn after_unlink(&mut self, unlinked: &[UnlinkedOwner]) {
         for lost in unlinked {
             if let Some(waiting) = self.waiting.get(&lost.owner) {
                 let done = if waiting.orphan {
@@ -221,7 +221,12 @@ impl Engine {
 
     /// Returns true if all objects of a resource that existed when the owner was marked have been observed. Dependents of an owner that orphans
     /// them are lost if one of them is not known, so two answers must show that none was left out.
-    pub(super) fn has_caught_up(&self, node: NodeId, waiting: &Waiting, resource: ResourceIndex) -> bool {
+    pub(super) fn has_caught_up(
+        &self,
+        node: NodeId,
+        waiting: &WaitingOwner,
+        resource: ResourceIndex,
+    ) -> bool {
         let Some(state) = self.graph.resources.get(resource) else { return true };
         if !state.served {
             return !waiting.withdrawn.contains(&resource);
@@ -261,7 +266,12 @@ impl Engine {
     }
 
     /// Returns true if an owner that orphans its dependents waits for a second list of a resource.
-    pub(super) fn needs_second_list(&self, node: NodeId, waiting: &Waiting, resource: ResourceIndex) -> bool {
+    pub(super) fn needs_second_list(
+        &self,
+        node: NodeId,
+        waiting: &WaitingOwner,
+        resource: ResourceIndex,
+    ) -> bool {
         waiting.orphan
             && !self.is_listed_twice(node, resource)
             && !self.has_caught_up(node, waiting, resource)
@@ -288,7 +298,7 @@ impl Engine {
         if self.graph.resources.get(resource).is_some_and(|state| state.definition_removed) {
             return;
         }
-        let concerned = |&(&owner, waiting): &(&NodeId, &Waiting)| {
+        let concerned = |&(&owner, waiting): &(&NodeId, &WaitingOwner)| {
             !self.has_caught_up(owner, waiting, resource)
                 || self
                     .other_dependents(owner)

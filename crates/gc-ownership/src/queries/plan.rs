@@ -90,9 +90,9 @@ pub trait Stage {
 }
 
 /// One deletion, and finalizers of others that are never removed.
-struct Alone(Uid, Option<PropagationPolicy>);
+struct SingleDeletion(Uid, Option<PropagationPolicy>);
 
-impl Stage for Alone {
+impl Stage for SingleDeletion {
     fn deletions(&self, _: &Progress) -> Vec<(Uid, Option<PropagationPolicy>)> {
         vec![(self.0.clone(), self.1)]
     }
@@ -111,7 +111,7 @@ impl Engine {
         policy: Option<PropagationPolicy>,
         limit: usize,
     ) -> Result<Plan, PlanError> {
-        let stage = Alone(uid.clone(), policy);
+        let stage = SingleDeletion(uid.clone(), policy);
         let concerned = self.concerned(std::slice::from_ref(uid), &|_| false, limit)?;
         let mut rehearsal = Rehearsal::new(self, &concerned, &stage);
         rehearsal.steps = Some(Vec::new());

@@ -46,12 +46,12 @@ impl Wake for Delivery {
 }
 
 /// An answer whose delivery is noted if it is a watch.
-pub struct Delivered {
+pub struct TrackedAnswer {
     inner: UnsyncBoxBody<Bytes, Infallible>,
     delivery: Option<Arc<Delivery>>,
 }
 
-impl Delivered {
+impl TrackedAnswer {
     pub(super) fn watch(inner: UnsyncBoxBody<Bytes, Infallible>, delivery: Arc<Delivery>) -> Self {
         Self { inner, delivery: Some(delivery) }
     }
@@ -63,7 +63,7 @@ impl Delivered {
     }
 }
 
-impl Body for Delivered {
+impl Body for TrackedAnswer {
     type Data = Bytes;
     type Error = Infallible;
 

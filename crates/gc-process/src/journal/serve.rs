@@ -58,7 +58,7 @@ pub async fn answer(journal: &Arc<Journal>, parameters: &[(String, String)]) -> 
         return refusal(503, "ServiceUnavailable", "the journal is closed");
     };
     let journal = Arc::clone(journal);
-    match tokio::task::spawn_blocking(move || Answered(journal.search(&selection)).value()).await {
+    match tokio::task::spawn_blocking(move || FoundEntries(journal.search(&selection)).value()).await {
         Ok(document) => ExtensionAnswer::json(200, &document),
         Err(error) => refusal(500, "InternalError", &format!("the journal was not searched: {error}")),
     }
@@ -70,9 +70,9 @@ fn refusal(code: u16, reason: &str, message: &str) -> ExtensionAnswer {
 
 /// What was found, as it is sent.
 #[derive(Debug, Default)]
-pub struct Answered(pub Found);
+pub struct FoundEntries(pub Found);
 
-impl Answered {
+impl FoundEntries {
     fn value(self) -> Value {
         let Found { entries, left_out, unreadable, no_longer_kept, failures, .. } = self.0;
         json!({
@@ -209,7 +209,7 @@ mod tests {
             ("tail=0&namespace=bank", vec![4, 5]),
         ] {
             let (code, document) = ask(&journal, query).await;
-            let found = Answered::read(document);
+            let found = FoundEntries::read(document);
             let numbers: Vec<u64> = found.entries.iter().map(|entry| entry["n"].as_u64().unwrap()).collect();
             assert_eq!((code, numbers), (200, expected), "{query}");
             assert_eq!(found.left_out, if query == "tail=1" { 3 } else { 0 });

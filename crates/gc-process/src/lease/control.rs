@@ -38,7 +38,7 @@ use super::election::Leadership;
 pub use super::orders::Orders;
 use super::orders::{TRIPPED, is_of_installation};
 use super::orders_file::{LeaseRecord, OrdersFile};
-use crate::preflight::{self, Forbidden};
+use crate::preflight::{self, ForbiddenRequest};
 
 /// The authority (PEM) of the self-signed certificate that the leader's pages have.
 pub const PAGES_AUTHORITY: &str = "kubegc.io/pages-certificate-authority";
@@ -87,7 +87,7 @@ impl Held {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenOrders {
     /// Newest version of the Lease that was seen. Answers come by two ways, and not in order.
     version: u64,
     /// UID of the Lease; empty before one was seen.
@@ -108,7 +108,7 @@ struct Seen {
 /// Takes in what the Lease says and passes it on. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Control {
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<SeenOrders>>,
     leadership: Leadership,
     breaker: SharedBreaker,
     orders: watch::Sender<Orders>,
@@ -145,7 +145,7 @@ impl Control {
         Self { file: Some(file), ..self }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Seen> {
+    fn lock(&self) -> MutexGuard<'_, SeenOrders> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -181,7 +181,7 @@ impl Control {
     }
 
     /// Obeys orders, and those that remain although they are not among them.
-    fn take_in(&self, seen: &mut Seen, mut orders: Orders, is_lost: bool) {
+    fn take_in(&self, seen: &mut SeenOrders, mut orders: Orders, is_lost: bool) {
         if self.keeps_orders {
             seen.keep(&mut orders);
         }
@@ -229,7 +229,7 @@ impl Control {
         standing
     }
 
-    fn follow_trips(&self, seen: &mut Seen, tripped: &BTreeMap<Arc<str>, Trip>) {
+    fn follow_trips(&self, seen: &mut SeenOrders, tripped: &BTreeMap<Arc<str>, Trip>) {
         let local: BTreeSet<Arc<str>> =
             self.breaker.lock().tripped().into_iter().map(|trip| trip.resource).collect();
         for (resource, trip) in tripped {
@@ -388,7 +388,7 @@ impl Control {
     }
 }
 
-impl Seen {
+impl SeenOrders {
     /// The Lease was lost or put back: what it does not show from now on is no longer an order to end it.
     fn forget_announcements(&mut self) {
         self.announced.clear();
@@ -443,7 +443,7 @@ fn leases() -> ResourceInfo {
 
 fn refused(verb: &str, lease: &LeaseName, answer: &Answer) -> anyhow::Error {
     match answer.head.status {
-        StatusCode::FORBIDDEN => Forbidden {
+        StatusCode::FORBIDDEN => ForbiddenRequest {
             verbs: vec![verb.into()],
             group: "coordination.k8s.io".into(),
             resource: "leases".into(),

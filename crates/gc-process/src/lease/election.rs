@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::LeaseName;
 use super::control::{Control, PAGES_ADDRESS, PAGES_AUTHORITY};
-use crate::preflight::Forbidden;
+use crate::preflight::ForbiddenRequest;
 
 /// Jitter: candidates read the Lease up to this much later than the retry period says.
 const JITTER: f64 = 1.2;
@@ -165,7 +165,7 @@ pub enum LeaseError {
     },
     /// The server forbids it.
     #[error(transparent)]
-    Forbidden(#[from] Forbidden),
+    Forbidden(#[from] ForbiddenRequest),
     /// The server does not accept our credentials.
     #[error("the server does not accept the credentials (401 Unauthorized): {0}")]
     Unauthorized(String),
@@ -363,7 +363,7 @@ impl Candidate {
     fn refused(&self, verb: &'static str, answer: &Answer) -> Result<Reply, LeaseError> {
         let message = crate::preflight::message(answer);
         match answer.head.status {
-            StatusCode::FORBIDDEN => Err(Forbidden {
+            StatusCode::FORBIDDEN => Err(ForbiddenRequest {
                 verbs: vec![verb.into()],
                 group: "coordination.k8s.io".into(),
                 resource: "leases".into(),

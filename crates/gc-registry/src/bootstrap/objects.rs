@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::{Reconcile, ServerFacts, Wanted};
+use super::{BootstrapObject, Reconcile, ServerFacts};
 use crate::services::ServiceRanges;
 
 /// Values of the two system priority classes.
@@ -47,28 +47,32 @@ const APIS: [(&str, &str, u32, u32); 21] = [
 ];
 
 /// The objects.
-pub(super) fn objects(server: &ServerFacts, ranges: &ServiceRanges, now: jiff::Timestamp) -> Vec<Wanted> {
+pub(super) fn objects(
+    server: &ServerFacts,
+    ranges: &ServiceRanges,
+    now: jiff::Timestamp,
+) -> Vec<BootstrapObject> {
     let mut found = Vec::new();
     for name in ["kube-system", "kube-public", "kube-node-lease", "default"] {
-        found.push(Wanted::new("", "v1", "namespaces", "", json!({"metadata": {"name": name}})));
+        found.push(BootstrapObject::new("", "v1", "namespaces", "", json!({"metadata": {"name": name}})));
     }
     for (name, value, description) in SYSTEM_PRIORITIES {
         let class = json!({"metadata": {"name": name}, "value": value, "description": description,
             "preemptionPolicy": "PreemptLowerPriority"});
-        found.push(Wanted::new("scheduling.k8s.io", "v1", "priorityclasses", "", class));
+        found.push(BootstrapObject::new("scheduling.k8s.io", "v1", "priorityclasses", "", class));
     }
     found.extend(APIS.iter().map(|(version, group, group_priority, priority)| {
         let service = json!({"metadata": {"name": format!("{version}.{group}"),
                 "labels": {"kube-aggregator.kubernetes.io/automanaged": "onstart"}},
             "spec": {"group": group, "version": version,
                 "groupPriorityMinimum": group_priority, "versionPriority": priority}});
-        Wanted::new("apiregistration.k8s.io", "v1", "apiservices", "", service)
+        BootstrapObject::new("apiregistration.k8s.io", "v1", "apiservices", "", service)
     }));
     found.extend(config_maps(server, now));
-    found.push(Wanted {
+    found.push(BootstrapObject {
         status: Some(json!({"conditions": [{"type": "Ready", "status": "True", "reason": "",
             "message": "Kubernetes default Service CIDR is ready", "lastTransitionTime": time(now)}]})),
-        ..Wanted::new(
+        ..BootstrapObject::new(
             "networking.k8s.io",
             "v1",
             "servicecidrs",
@@ -84,9 +88,15 @@ fn time(now: jiff::Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-fn config_maps(server: &ServerFacts, now: jiff::Timestamp) -> Vec<Wanted> {
+fn config_maps(server: &ServerFacts, now: jiff::Timestamp) -> Vec<BootstrapObject> {
     let map = |name: &str, data: Value| {
-        Wanted::new("", "v1", "configmaps", "kube-system", json!({"metadata": {"name": name}, "data": data}))
+        BootstrapObject::new(
+            "",
+            "v1",
+            "configmaps",
+            "kube-system",
+            json!({"metadata": {"name": name}, "data": data}),
+        )
     };
     let since = now.strftime("%Y-%m-%d").to_string();
     let tracking = map("kube-apiserver-legacy-service-account-token-tracking", json!({"since": since}));
@@ -104,13 +114,13 @@ fn config_maps(server: &ServerFacts, now: jiff::Timestamp) -> Vec<Wanted> {
             data["requestheader-extra-headers-prefix"] = list(&proxy.extra_prefixes);
         }
         let authentication = map("extension-apiserver-authentication", data);
-        found.push(Wanted { reconcile: Reconcile::Members(&["data"]), ..authentication });
+        found.push(BootstrapObject { reconcile: Reconcile::Members(&["data"]), ..authentication });
     }
     found
 }
 
 /// The Service `kubernetes`, and where it leads.
-fn service(server: &ServerFacts, ranges: &ServiceRanges) -> Vec<Wanted> {
+fn service(server: &ServerFacts, ranges: &ServiceRanges) -> Vec<BootstrapObject> {
     let port = if server.port == 0 { 443 } else { server.port };
     let name = "kubernetes";
     let service = json!({
@@ -118,7 +128,7 @@ fn service(server: &ServerFacts, ranges: &ServiceRanges) -> Vec<Wanted> {
         "spec": {"clusterIP": ranges.api_address().to_string(), "type": "ClusterIP",
             "sessionAffinity": "None", "ipFamilyPolicy": "SingleStack",
             "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}]}});
-    let mut found = vec![Wanted::new("", "v1", "services", "default", service)];
+    let mut found = vec![BootstrapObject::new("", "v1", "services", "default", service)];
     let Some(address) = server.address.filter(|address| !address.is_loopback() && !address.is_unspecified())
     else {
         return found;
@@ -127,18 +137,18 @@ fn service(server: &ServerFacts, ranges: &ServiceRanges) -> Vec<Wanted> {
     let endpoints = json!({
         "metadata": {"name": name, "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
         "subsets": [{"addresses": [{"ip": address.to_string()}], "ports": ports}]});
-    found.push(Wanted {
+    found.push(BootstrapObject {
         reconcile: Reconcile::Members(&["subsets"]),
-        ..Wanted::new("", "v1", "endpoints", "default", endpoints)
+        ..BootstrapObject::new("", "v1", "endpoints", "default", endpoints)
     });
     let family = if matches!(address, IpAddr::V4(_)) { "IPv4" } else { "IPv6" };
     let slice = json!({
         "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},
         "addressType": family, "ports": ports,
         "endpoints": [{"addresses": [address.to_string()], "conditions": {"ready": true}}]});
-    found.push(Wanted {
+    found.push(BootstrapObject {
         reconcile: Reconcile::Members(&["endpoints", "ports"]),
-        ..Wanted::new("discovery.k8s.io", "v1", "endpointslices", "default", slice)
+        ..BootstrapObject::new("discovery.k8s.io", "v1", "endpointslices", "default", slice)
     });
     found
 }

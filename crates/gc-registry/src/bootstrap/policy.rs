@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-use super::{RBAC, Reconcile, Wanted};
+use super::{BootstrapObject, RBAC, Reconcile};
 
 /// The facts; the head of the file describes its lines.
 const FACTS: &str = include_str!("policy.txt");
@@ -14,13 +14,13 @@ const CONTROLLER: &str = "system:controller:";
 const AGGREGATE: &str = "rbac.authorization.k8s.io/aggregate-to-";
 
 /// The roles and bindings.
-pub(super) fn objects() -> impl Iterator<Item = Wanted> {
-    static PARSED: LazyLock<Vec<Wanted>> = LazyLock::new(|| parse(FACTS));
+pub(super) fn objects() -> impl Iterator<Item = BootstrapObject> {
+    static PARSED: LazyLock<Vec<BootstrapObject>> = LazyLock::new(|| parse(FACTS));
     PARSED.iter().cloned()
 }
 
-fn parse(facts: &str) -> Vec<Wanted> {
-    let mut found: Vec<Wanted> = Vec::new();
+fn parse(facts: &str) -> Vec<BootstrapObject> {
+    let mut found: Vec<BootstrapObject> = Vec::new();
     for line in facts.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
@@ -52,8 +52,11 @@ fn parse(facts: &str) -> Vec<Wanted> {
     found
 }
 
-fn wanted(resource: &'static str, namespace: &str, object: Value) -> Wanted {
-    Wanted { reconcile: Reconcile::Policy, ..Wanted::new(RBAC, "v1", resource, namespace, object) }
+fn wanted(resource: &'static str, namespace: &str, object: Value) -> BootstrapObject {
+    BootstrapObject {
+        reconcile: Reconcile::Policy,
+        ..BootstrapObject::new(RBAC, "v1", resource, namespace, object)
+    }
 }
 
 fn metadata(name: &str) -> Value {
@@ -61,7 +64,7 @@ fn metadata(name: &str) -> Value {
         "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"}})
 }
 
-fn cluster_role(name: &str, aggregation: &[&str]) -> Wanted {
+fn cluster_role(name: &str, aggregation: &[&str]) -> BootstrapObject {
     let mut role = json!({"metadata": metadata(name), "rules": []});
     for word in aggregation {
         match word.split_once('=') {
@@ -79,7 +82,7 @@ fn cluster_role(name: &str, aggregation: &[&str]) -> Wanted {
     wanted("clusterroles", "", role)
 }
 
-fn binding(namespace: &str, name: &str, kind: &str, role: &str, subjects: &[&str]) -> Wanted {
+fn binding(namespace: &str, name: &str, kind: &str, role: &str, subjects: &[&str]) -> BootstrapObject {
     let mut object = json!({"metadata": metadata(name),
         "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role}});
     let subjects: Vec<Value> = subjects

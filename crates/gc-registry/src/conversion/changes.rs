@@ -23,12 +23,12 @@ struct Progress {
 
 /// A watch that waits for changes.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingWatch {
     changes: Arc<Changes>,
     place: Option<usize>,
 }
 
-impl Waiting {
+impl WaitingWatch {
     pub(crate) fn new(changes: Arc<Changes>) -> Self {
         Self { changes, place: None }
     }

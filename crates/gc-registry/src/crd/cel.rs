@@ -94,7 +94,7 @@ pub(super) fn programs(schema: &Schema, into: &mut Programs) {
 
 /// Which rules are evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum RuleSelection {
     /// Those over what is new or has changed, and transition rules.
     Changed,
     /// Those over what is stored and does not change: their failures are not held against the writer.
@@ -108,7 +108,7 @@ pub(super) fn check(
     path: &str,
     value: &Value,
     old: Option<&Value>,
-    which: Which,
+    which: RuleSelection,
 ) -> Vec<FieldError> {
     let mut checker = Checker { programs, which, left: BUDGET, problems: Vec::new(), exhausted: false };
     checker.check(schema, path, value, old, false);
@@ -117,7 +117,7 @@ pub(super) fn check(
 
 struct Checker<'p> {
     programs: &'p Programs,
-    which: Which,
+    which: RuleSelection,
     left: u64,
     problems: Vec<FieldError>,
     exhausted: bool,
@@ -189,7 +189,7 @@ impl Checker<'_> {
         }
         // What is stored and does not change is not held against the writer.
         let is_forgiven = !program.uses_old && unchanged;
-        if is_forgiven != (self.which == Which::Unchanged) {
+        if is_forgiven != (self.which == RuleSelection::Unchanged) {
             return;
         }
         let mut scope = Scope::default();

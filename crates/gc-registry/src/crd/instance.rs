@@ -124,7 +124,7 @@ impl CustomVersion {
                        existing errors to complete validation";
             problems.push(field::error("<nil>", CauseReason::Invalid, format!("Invalid value: null: {why}")));
         } else {
-            let changed = cel::Which::Changed;
+            let changed = cel::RuleSelection::Changed;
             problems.extend(cel::check(&self.schema, &self.programs, "", object, stored, changed));
         }
     }
@@ -135,7 +135,7 @@ impl CustomVersion {
         if stored.is_none() || self.programs.is_empty() {
             return Vec::new();
         }
-        cel::check(&self.schema, &self.programs, "", object, stored, cel::Which::Unchanged)
+        cel::check(&self.schema, &self.programs, "", object, stored, cel::RuleSelection::Unchanged)
             .into_iter()
             .map(|problem| format!("{}: {}", problem.field, problem.detail))
             .collect()

@@ -132,7 +132,7 @@ pub(super) fn validate_schema(path: &str, schema: &Value, has_status: bool) -> V
     let is_structural = structural.is_empty() && unsupported.is_none();
     problems.extend(structural);
     let mut open_api = Vec::new();
-    let allowed = Allowed { defaults: Ok(()), inside_metadata: false };
+    let allowed = AllowedKeywords { defaults: Ok(()), inside_metadata: false };
     check_open_api(source, path, &allowed, true, &mut open_api);
     let rules = if is_structural { cel::check_rules(source, path, &open_api) } else { Vec::new() };
     problems.extend(open_api);
@@ -450,7 +450,7 @@ fn check_defaults(schema: &Value, path: &str, is_root: bool, problems: &mut Vec<
             if found.is_empty() {
                 let mut programs = cel::Programs::new();
                 cel::programs(&compiled, &mut programs);
-                found = cel::check(&compiled, &programs, "", default, None, cel::Which::Changed);
+                found = cel::check(&compiled, &programs, "", default, None, cel::RuleSelection::Changed);
             }
             for mut problem in found {
                 problem.field = match problem.field.as_str() {
@@ -484,7 +484,7 @@ fn check_defaults(schema: &Value, path: &str, is_root: bool, problems: &mut Vec<
 
 /// What the place of a schema allows.
 #[derive(Clone)]
-struct Allowed {
+struct AllowedKeywords {
     /// Defaults, or why not.
     defaults: Result<(), String>,
     inside_metadata: bool,
@@ -494,7 +494,7 @@ struct Allowed {
 fn check_open_api(
     source: &Source,
     path: &str,
-    allowed: &Allowed,
+    allowed: &AllowedKeywords,
     root: bool,
     problems: &mut Vec<FieldError>,
 ) {
@@ -547,7 +547,7 @@ fn check_open_api(
     check_rules(source, path, problems);
 }
 
-fn check_members(source: &Source, path: &str, allowed: &Allowed, problems: &mut Vec<FieldError>) {
+fn check_members(source: &Source, path: &str, allowed: &AllowedKeywords, problems: &mut Vec<FieldError>) {
     let kind = text(source, "type");
     if !kind.is_empty() && !TYPES.contains(&kind) {
         let types: Vec<String> = TYPES.iter().map(ToString::to_string).collect();

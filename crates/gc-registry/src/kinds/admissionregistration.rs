@@ -9,9 +9,9 @@ mod validating_policy;
 pub(super) mod webhook_client;
 mod webhooks;
 
-use super::kind::{Rules, Served};
+use super::kind::{Rules, ServedKind};
 
-pub(super) const KINDS: &[Served] = &[
+pub(super) const KINDS: &[ServedKind] = &[
     ("v1", "mutatingadmissionpolicies", Rules::of::<mutating_policy::MutatingAdmissionPolicy>()),
     ("v1", "mutatingadmissionpolicybindings", Rules::of::<policy_binding::PolicyBinding<true>>()),
     ("v1", "mutatingwebhookconfigurations", Rules::of::<webhooks::Webhooks<true>>()),

@@ -2,6 +2,6 @@
 
 mod api_service;
 
-use super::kind::{Rules, Served};
+use super::kind::{Rules, ServedKind};
 
-pub(super) const KINDS: &[Served] = &[("v1", "apiservices", Rules::of::<api_service::ApiService>())];
+pub(super) const KINDS: &[ServedKind] = &[("v1", "apiservices", Rules::of::<api_service::ApiService>())];

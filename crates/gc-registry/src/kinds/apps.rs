@@ -6,9 +6,9 @@ mod deployment;
 mod replica_set;
 mod stateful_set;
 
-use super::kind::{Rules, Served};
+use super::kind::{Rules, ServedKind};
 
-pub(super) const KINDS: &[Served] = &[
+pub(super) const KINDS: &[ServedKind] = &[
     ("v1", "controllerrevisions", Rules::of::<controller_revision::ControllerRevision>()),
     ("v1", "daemonsets", Rules::of::<daemon_set::DaemonSet>()),
     ("v1", "deployments", Rules::of::<deployment::Deployment>()),

@@ -6,9 +6,9 @@ mod metrics;
 
 pub(super) use conversion::{to_v1, to_v2};
 
-use super::kind::{Rules, Served};
+use super::kind::{Rules, ServedKind};
 
-pub(super) const KINDS: &[Served] = &[
+pub(super) const KINDS: &[ServedKind] = &[
     (
         "v1",
         "horizontalpodautoscalers",

@@ -2,9 +2,9 @@
 
 mod certificate_signing_request;
 
-use super::kind::{Rules, Served};
+use super::kind::{Rules, ServedKind};
 
-pub(super) const KINDS: &[Served] = &[(
+pub(super) const KINDS: &[ServedKind] = &[(
     "v1",
     "certificatesigningrequests",
     Rules::of::<certificate_signing_request::CertificateSigningRequest>(),

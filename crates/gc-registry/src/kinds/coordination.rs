@@ -2,6 +2,6 @@
 
 mod lease;
 
-use super::kind::{Rules, Served};
+use super::kind::{Rules, ServedKind};
 
-pub(super) const KINDS: &[Served] = &[("v1", "leases", Rules::of::<lease::Lease>())];
+pub(super) const KINDS: &[ServedKind] = &[("v1", "leases", Rules::of::<lease::Lease>())];

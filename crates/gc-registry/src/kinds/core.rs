@@ -21,9 +21,9 @@ mod service_families;
 pub(crate) use pod::prepare::quality_of_service;
 pub(crate) use service_families::settle as settle_families;
 
-use super::kind::{Rules, Served};
+use super::kind::{Rules, ServedKind};
 
-pub(super) const KINDS: &[Served] = &[
+pub(super) const KINDS: &[ServedKind] = &[
     ("v1", "componentstatuses", Rules::of::<component_status::ComponentStatus>()),
     ("v1", "configmaps", Rules::of::<config_map::ConfigMap>()),
     ("v1", "endpoints", Rules::of::<endpoints::Endpoints>()),
@@ -43,4 +43,4 @@ pub(super) const KINDS: &[Served] = &[
 ];
 
 /// The same events in a group of their own.
-pub(super) const EVENTS: &[Served] = &[("v1", "events", Rules::of::<event::Event<false>>())];
+pub(super) const EVENTS: &[ServedKind] = &[("v1", "events", Rules::of::<event::Event<false>>())];

@@ -2,6 +2,7 @@
 
 mod endpoint_slice;
 
-use super::kind::{Rules, Served};
+use super::kind::{Rules, ServedKind};
 
-pub(super) const KINDS: &[Served] = &[("v1", "endpointslices", Rules::of::<endpoint_slice::EndpointSlice>())];
+pub(super) const KINDS: &[ServedKind] =
+    &[("v1", "endpointslices", Rules::of::<endpoint_slice::EndpointSlice>())];

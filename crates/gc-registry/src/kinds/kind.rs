@@ -278,4 +278,4 @@ impl Rules {
 }
 
 /// A row of a group's table: version, resource, rules.
-pub(crate) type Served = (&'static str, &'static str, Rules);
+pub(crate) type ServedKind = (&'static str, &'static str, Rules);

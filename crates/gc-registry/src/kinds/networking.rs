@@ -6,9 +6,9 @@ mod ip_address;
 mod network_policy;
 mod service_cidr;
 
-use super::kind::{Rules, Served};
+use super::kind::{Rules, ServedKind};
 
-pub(super) const KINDS: &[Served] = &[
+pub(super) const KINDS: &[ServedKind] = &[
     ("v1", "ingressclasses", Rules::of::<ingress_class::IngressClass>()),
     ("v1", "ingresses", Rules::of::<ingress::Ingress>()),
     ("v1", "ipaddresses", Rules::of::<ip_address::IpAddress>()),

@@ -2,6 +2,7 @@
 
 mod runtime_class;
 
-use super::kind::{Rules, Served};
+use super::kind::{Rules, ServedKind};
 
-pub(super) const KINDS: &[Served] = &[("v1", "runtimeclasses", Rules::of::<runtime_class::RuntimeClass>())];
+pub(super) const KINDS: &[ServedKind] =
+    &[("v1", "runtimeclasses", Rules::of::<runtime_class::RuntimeClass>())];

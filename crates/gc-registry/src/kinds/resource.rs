@@ -8,9 +8,9 @@ mod resource_claim_template;
 mod resource_slice;
 mod status;
 
-use super::kind::{Rules, Served};
+use super::kind::{Rules, ServedKind};
 
-pub(super) const KINDS: &[Served] = &[
+pub(super) const KINDS: &[ServedKind] = &[
     ("v1", "deviceclasses", Rules::of::<device_class::DeviceClass>()),
     ("v1", "resourceclaims", Rules::of::<resource_claim::ResourceClaim>()),
     ("v1", "resourceclaimtemplates", Rules::of::<resource_claim_template::ResourceClaimTemplate>()),

@@ -2,7 +2,7 @@
 
 mod priority_class;
 
-use super::kind::{Rules, Served};
+use super::kind::{Rules, ServedKind};
 
-pub(super) const KINDS: &[Served] =
+pub(super) const KINDS: &[ServedKind] =
     &[("v1", "priorityclasses", Rules::of::<priority_class::PriorityClass>())];

@@ -1,6 +1,6 @@
 //! The rules of every built-in kind: for each group the table of its kinds.
 
-use super::kind::{Rules, Served};
+use super::kind::{Rules, ServedKind};
 use super::{
     admissionregistration, apiregistration, apps, autoscaling, batch, certificates, coordination, core,
     discovery, flowcontrol, networking, node, policy, rbac, resource, scheduling, storage,
@@ -8,7 +8,7 @@ use super::{
 use crate::catalog::resource::Target;
 
 /// The kinds of each group.
-static GROUPS: &[(&str, &[Served])] = &[
+static GROUPS: &[(&str, &[ServedKind])] = &[
     ("", core::KINDS),
     ("admissionregistration.k8s.io", admissionregistration::KINDS),
     ("apiregistration.k8s.io", apiregistration::KINDS),
@@ -54,7 +54,7 @@ mod tests {
             .filter(|row| row.has_verb("get") && *row.resource != *"customresourcedefinitions")
             .map(|row| (&*row.group, &*row.version, &*row.resource))
             .collect();
-        let rows = |(group, kinds): &'static (&str, &[super::Served])| {
+        let rows = |(group, kinds): &'static (&str, &[super::ServedKind])| {
             kinds.iter().map(|(version, resource, _)| (*group, *version, *resource))
         };
         assert_eq!(GROUPS.iter().flat_map(rows).collect::<BTreeSet<_>>(), served);

@@ -7,9 +7,9 @@ mod storage_class;
 mod volume_attachment;
 mod volume_attributes_class;
 
-use super::kind::{Rules, Served};
+use super::kind::{Rules, ServedKind};
 
-pub(super) const KINDS: &[Served] = &[
+pub(super) const KINDS: &[ServedKind] = &[
     ("v1", "csidrivers", Rules::of::<csi_driver::CsiDriver>()),
     ("v1", "csinodes", Rules::of::<csi_node::CsiNode>()),
     ("v1", "csistoragecapacities", Rules::of::<csi_storage_capacity::CsiStorageCapacity>()),

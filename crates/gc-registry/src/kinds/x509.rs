@@ -28,7 +28,7 @@ pub const ALTERNATIVE_NAMES: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.
 /// A document that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Malformed(pub &'static str);
+pub struct MalformedDocument(pub &'static str);
 
 /// The names in the subject of a certificate that decide over users and groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,16 +91,16 @@ impl CertificateRequest {
     ///
     /// # Errors
     /// A request that is too large, holds no or several blocks, or is not well-formed.
-    pub fn from_pem(pem: &[u8]) -> Result<Self, Malformed> {
+    pub fn from_pem(pem: &[u8]) -> Result<Self, MalformedDocument> {
         if pem.len() > MAXIMUM_REQUEST_BYTES {
-            return Err(Malformed("it is too large"));
+            return Err(MalformedDocument("it is too large"));
         }
         let blocks = pem.windows(PEM_BEGIN.len()).filter(|window| *window == PEM_BEGIN).count();
         if blocks > 1 {
-            return Err(Malformed("it holds several PEM blocks"));
+            return Err(MalformedDocument("it holds several PEM blocks"));
         }
         let der = CertificateSigningRequestDer::from_pem_slice(pem)
-            .map_err(|_| Malformed("PEM block type must be CERTIFICATE REQUEST"))?;
+            .map_err(|_| MalformedDocument("PEM block type must be CERTIFICATE REQUEST"))?;
         Self::from_der(&der)
     }
 
@@ -108,8 +108,8 @@ impl CertificateRequest {
     ///
     /// # Errors
     /// A request that is not well-formed.
-    pub fn from_der(der: &[u8]) -> Result<Self, Malformed> {
-        const WHAT: Malformed = Malformed("it is not a well-formed PKCS#10 request");
+    pub fn from_der(der: &[u8]) -> Result<Self, MalformedDocument> {
+        const WHAT: MalformedDocument = MalformedDocument("it is not a well-formed PKCS#10 request");
         let request = CertReq::from_der(der).map_err(|_| WHAT)?;
         let whole = elements(der, WHAT)?;
         let [signed, algorithm, _] = whole[..] else { return Err(WHAT) };
@@ -118,18 +118,19 @@ impl CertificateRequest {
         let mut names = None;
         for attribute in request.info.attributes.iter().filter(|known| known.oid == EXTENSION_REQUEST) {
             let [extensions] = attribute.values.as_slice() else {
-                return Err(Malformed("it asks for extensions in several ways"));
+                return Err(MalformedDocument("it asks for extensions in several ways"));
             };
             let extensions: Extensions =
-                extensions.decode_as().map_err(|_| Malformed("its extensions cannot be read"))?;
+                extensions.decode_as().map_err(|_| MalformedDocument("its extensions cannot be read"))?;
             for extension in extensions.iter().filter(|known| known.extn_id == ALTERNATIVE_NAMES) {
                 if names.is_some() {
-                    return Err(Malformed("it has alternative names twice"));
+                    return Err(MalformedDocument("it has alternative names twice"));
                 }
                 names = Some(AlternativeNames::from_der(extension.extn_value.as_bytes())?);
             }
         }
-        let signature = request.signature.as_bytes().ok_or(Malformed("its signature is not whole bytes"))?;
+        let signature =
+            request.signature.as_bytes().ok_or(MalformedDocument("its signature is not whole bytes"))?;
         Ok(Self {
             subject: Subject::from_der(subject_der)?,
             names: names.unwrap_or_default(),
@@ -147,8 +148,8 @@ impl Subject {
     ///
     /// # Errors
     /// A subject that is not well-formed, or has a user or group in a character set other than UTF-8 or ASCII.
-    pub fn from_der(der: &[u8]) -> Result<Self, Malformed> {
-        const WHAT: Malformed = Malformed("its subject cannot be read");
+    pub fn from_der(der: &[u8]) -> Result<Self, MalformedDocument> {
+        const WHAT: MalformedDocument = MalformedDocument("its subject cannot be read");
         let sets: Vec<SetOfVec<AttributeTypeAndValue>> = Decode::from_der(der).map_err(|_| WHAT)?;
         // The crate sorts sets; users and groups keep the order in which they were written.
         let mut subject = Self::default();
@@ -167,7 +168,7 @@ impl Subject {
 }
 
 /// Reads a text of a subject. Character sets that programs read differently are refused.
-fn text(value: AnyRef<'_>) -> Result<String, Malformed> {
+fn text(value: AnyRef<'_>) -> Result<String, MalformedDocument> {
     let is_known = match value.tag() {
         Tag::Utf8String => true,
         Tag::PrintableString
@@ -178,7 +179,7 @@ fn text(value: AnyRef<'_>) -> Result<String, Malformed> {
         _ => false,
     };
     let text = is_known.then(|| String::from_utf8(value.value().to_vec()).ok()).flatten();
-    text.ok_or(Malformed("a name is neither UTF-8 nor ASCII"))
+    text.ok_or(MalformedDocument("a name is neither UTF-8 nor ASCII"))
 }
 
 impl AlternativeNames {
@@ -186,15 +187,15 @@ impl AlternativeNames {
     ///
     /// # Errors
     /// A value that is not well-formed.
-    pub fn from_der(der: &[u8]) -> Result<Self, Malformed> {
-        const WHAT: Malformed = Malformed("its alternative names cannot be read");
+    pub fn from_der(der: &[u8]) -> Result<Self, MalformedDocument> {
+        const WHAT: MalformedDocument = MalformedDocument("its alternative names cannot be read");
         let mut names = Self::default();
         for name in elements(der, WHAT)? {
             let name = AnyRef::from_der(name).map_err(|_| WHAT)?;
             let Tag::ContextSpecific { number, .. } = name.tag() else { return Err(WHAT) };
             let text = || {
                 let text = std::str::from_utf8(name.value()).ok().filter(|text| text.is_ascii());
-                text.map(str::to_owned).ok_or(Malformed("an alternative name is not ASCII"))
+                text.map(str::to_owned).ok_or(MalformedDocument("an alternative name is not ASCII"))
             };
             match number.value() {
                 1 => names.email_addresses.push(text()?),
@@ -214,10 +215,10 @@ impl AlternativeNames {
     }
 }
 
-fn address(bytes: &[u8]) -> Result<IpAddr, Malformed> {
+fn address(bytes: &[u8]) -> Result<IpAddr, MalformedDocument> {
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
-        .map_err(|_| Malformed("an IP address has neither 4 nor 16 bytes"))
+        .map_err(|_| MalformedDocument("an IP address has neither 4 nor 16 bytes"))
 }
 
 /// Says why a text is not certificates in PEM, if it is not.
@@ -240,7 +241,7 @@ pub(crate) fn certificates_problem(pem: &[u8]) -> Option<&'static str> {
 ///
 /// # Errors
 /// The given one, if the bytes are not exactly one sequence or set of well-formed elements.
-pub fn elements(der: &[u8], what: Malformed) -> Result<Vec<&[u8]>, Malformed> {
+pub fn elements(der: &[u8], what: MalformedDocument) -> Result<Vec<&[u8]>, MalformedDocument> {
     let whole = AnyRef::from_der(der).map_err(|_| what)?;
     if !matches!(whole.tag(), Tag::Sequence | Tag::Set) {
         return Err(what);
@@ -257,7 +258,7 @@ pub fn elements(der: &[u8], what: Malformed) -> Result<Vec<&[u8]>, Malformed> {
 ///
 /// # Errors
 /// The given one, if the bytes are not exactly one element.
-pub fn contents_of(der: &[u8], what: Malformed) -> Result<&[u8], Malformed> {
+pub fn contents_of(der: &[u8], what: MalformedDocument) -> Result<&[u8], MalformedDocument> {
     AnyRef::from_der(der).map(AnyRef::value).map_err(|_| what)
 }
 

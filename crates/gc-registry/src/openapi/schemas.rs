@@ -40,7 +40,7 @@ const OTHER_BUILTINS: &str = "admission.k8s.io/v1 admission.k8s.io/v1beta1 apiex
 
 /// Where the kinds of [`EVERYWHERE`] are registered, as a document says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Registered {
+pub(super) enum RegisteredKinds {
     /// In the core group, and in this group and version.
     In(String, String),
     /// In the core group and in [`BUILTINS`].
@@ -49,7 +49,7 @@ pub(super) enum Registered {
     Everywhere,
 }
 
-impl Registered {
+impl RegisteredKinds {
     /// The groups and versions besides the core group, in the order of documents.
     fn places(&self) -> Vec<(&str, &str)> {
         let mut places: Vec<(&str, &str)> = match self {
@@ -84,13 +84,13 @@ const METADATA: &str = "Standard object's metadata. More info: \
 /// Collects the schemas of one document: those asked for, and all that they refer to.
 pub(super) struct Components {
     form: Form,
-    registered: Registered,
+    registered: RegisteredKinds,
     schemas: BTreeMap<String, Value>,
     wanted: Vec<String>,
 }
 
 impl Components {
-    pub(super) fn new(form: Form, registered: Registered) -> Self {
+    pub(super) fn new(form: Form, registered: RegisteredKinds) -> Self {
         Self { form, registered, schemas: BTreeMap::new(), wanted: Vec::new() }
     }
 

@@ -8,7 +8,7 @@ use crate::api::PatchType;
 use crate::catalog::resource::ResourceDefinition;
 use crate::metadata::numbers::go_float;
 use crate::schema::definition_name;
-use crate::schema::shown::{Opened, Part, patched, untyped};
+use crate::schema::shown::{OpenedObjects, Part, patched, untyped};
 
 /// What was patched, for the error that refuses it: the document for JSON and merge patches, whose library sorts the
 /// members of objects that it opens and copies others as they were encoded, and for a strategic merge patch the
@@ -40,7 +40,7 @@ pub(crate) fn type_name(resource: &ResourceDefinition) -> Option<String> {
 }
 
 /// A merge patch opens the objects that it has objects for; anything else that it sets stays as it was sent.
-fn opened_by_merge(patch: &Value, before: &Value) -> Opened {
+fn opened_by_merge(patch: &Value, before: &Value) -> OpenedObjects {
     let part = |name: &str, value: &Value| match before.get(name) {
         Some(before) if before.is_object() && value.is_object() => {
             Part::Opened(opened_by_merge(value, before))
@@ -48,12 +48,12 @@ fn opened_by_merge(patch: &Value, before: &Value) -> Opened {
         _ => Part::Sent,
     };
     let members = patch.as_object().into_iter().flatten();
-    Opened(members.map(|(name, value)| (name.clone(), part(name, value))).collect())
+    OpenedObjects(members.map(|(name, value)| (name.clone(), part(name, value))).collect())
 }
 
 /// A JSON patch opens what its paths lead through.
-fn opened_by_operations(patch: &Value) -> Opened {
-    let mut root = Opened::default();
+fn opened_by_operations(patch: &Value) -> OpenedObjects {
+    let mut root = OpenedObjects::default();
     for operation in patch.as_array().into_iter().flatten() {
         for path in ["path", "from"].iter().filter_map(|name| operation.get(name).and_then(Value::as_str)) {
             let mut steps: Vec<&str> = path.split('/').skip(1).collect();
@@ -61,7 +61,7 @@ fn opened_by_operations(patch: &Value) -> Opened {
             let mut here = &mut root;
             for step in steps {
                 let name = step.replace("~1", "/").replace("~0", "~");
-                let part = here.0.entry(name).or_insert_with(|| Part::Opened(Opened::default()));
+                let part = here.0.entry(name).or_insert_with(|| Part::Opened(OpenedObjects::default()));
                 let Part::Opened(inner) = part else { break };
                 here = inner;
             }
@@ -124,7 +124,7 @@ mod tests {
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "bogus": 1, "type": "Opaque", "data": {"k": "dg=="},
             "metadata": {"uid": "u", "name": "a", "managedFields": [{"fieldsType": "FieldsV1", "fieldsV1": {"f:type": {}},
             "manager": "m", "operation": "Update", "apiVersion": "v1"}]}});
-        let show = |opened: &Opened| patched("io.k8s.api.core.v1.Secret", &secret, opened).compact();
+        let show = |opened: &OpenedObjects| patched("io.k8s.api.core.v1.Secret", &secret, opened).compact();
         assert_eq!(
             show(&opened_by_merge(&json!({"bogus": 1, "metadata": {}}), &json!({"metadata": {}}))),
             "{\"apiVersion\":\"v1\",\"bogus\":1,\"data\":{\"k\":\"dg==\"},\"kind\":\"Secret\",\"metadata\":\

@@ -12,7 +12,7 @@ use super::{IntegerFormat, Node, Schema, StringFormat};
 const MICRO_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
 
 /// Where the decoder is: the innermost struct, and the fields that lead there.
-struct Place<'a> {
+struct DecoderPosition<'a> {
     struct_name: &'a str,
     fields: Vec<&'a str>,
 }
@@ -25,10 +25,10 @@ const SCHEMA_OR_BOOLEAN: &str =
 /// `json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string`; it becomes a
 /// 400. `null` fits everywhere, and unknown fields are not checked.
 pub fn check_types(schema: &Schema, value: &Value) -> Result<(), String> {
-    check(schema, value, &mut Place { struct_name: "", fields: Vec::new() })
+    check(schema, value, &mut DecoderPosition { struct_name: "", fields: Vec::new() })
 }
 
-fn check<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Result<(), String> {
+fn check<'a>(schema: &'a Schema, value: &'a Value, place: &mut DecoderPosition<'a>) -> Result<(), String> {
     match (&schema.node, value) {
         (Node::Any, Value::String(_) | Value::Number(_) | Value::Array(_))
             if schema.name.as_deref() == Some(SCHEMA_OR_BOOLEAN) =>
@@ -84,7 +84,7 @@ fn check<'a>(schema: &'a Schema, value: &'a Value, place: &mut Place<'a>) -> Res
 }
 
 /// Bytes may be given as a list of numbers, as Go's decoder takes them.
-fn check_byte(item: &Value, place: &Place<'_>) -> Result<(), String> {
+fn check_byte(item: &Value, place: &DecoderPosition<'_>) -> Result<(), String> {
     match item {
         Value::Null => Ok(()),
         Value::Number(number) if number.as_u64().is_some_and(|number| number <= 255) => Ok(()),
@@ -98,11 +98,11 @@ fn is_typed(struct_name: &str) -> bool {
     matches!(struct_name, "DeleteOptions" | "PersistentVolumeClaim")
 }
 
-fn mismatch(found: &str, schema: &Schema, place: &Place<'_>) -> String {
+fn mismatch(found: &str, schema: &Schema, place: &DecoderPosition<'_>) -> String {
     mismatch_of(found, &go_type(schema), place)
 }
 
-fn mismatch_of(found: &str, wanted: &str, place: &Place<'_>) -> String {
+fn mismatch_of(found: &str, wanted: &str, place: &DecoderPosition<'_>) -> String {
     if place.fields.is_empty() {
         return format!("json: cannot unmarshal {found} into Go value of type {wanted}");
     }

@@ -57,12 +57,12 @@ fn collect_unknown(schema: &Schema, value: &Value, path: &mut String, found: &mu
                 }
                 path.push_str(name);
                 match known(schema, name) {
-                    Known::As(schema) => collect_unknown(schema, value, path, found),
-                    Known::Metadata => collect_unknown(object_meta(), value, path, found),
-                    Known::Not if found.len() < MAX_PROBLEMS => {
+                    KnownFields::As(schema) => collect_unknown(schema, value, path, found),
+                    KnownFields::Metadata => collect_unknown(object_meta(), value, path, found),
+                    KnownFields::Not if found.len() < MAX_PROBLEMS => {
                         found.push(format!("unknown field \"{path}\""));
                     }
-                    Known::Anything | Known::Not => {}
+                    KnownFields::Anything | KnownFields::Not => {}
                 }
                 path.truncate(length);
             }
@@ -81,7 +81,7 @@ fn collect_unknown(schema: &Schema, value: &Value, path: &mut String, found: &mu
     }
 }
 
-pub(super) enum Known<'a> {
+pub(super) enum KnownFields<'a> {
     As(&'a Schema),
     /// `metadata` of an embedded resource.
     Metadata,
@@ -89,15 +89,15 @@ pub(super) enum Known<'a> {
     Not,
 }
 
-pub(super) fn known<'a>(schema: &'a Schema, name: &str) -> Known<'a> {
+pub(super) fn known<'a>(schema: &'a Schema, name: &str) -> KnownFields<'a> {
     if schema.embedded_resource && RESOURCE_FIELDS.contains(&name) {
-        return if name == "metadata" { Known::Metadata } else { Known::Anything };
+        return if name == "metadata" { KnownFields::Metadata } else { KnownFields::Anything };
     }
     match schema.field(name) {
-        Some(field) => Known::As(field),
-        None if schema.preserve_unknown || matches!(schema.node, Node::Any) => Known::Anything,
+        Some(field) => KnownFields::As(field),
+        None if schema.preserve_unknown || matches!(schema.node, Node::Any) => KnownFields::Anything,
         // Also of a scalar or a list where the document has an object.
-        None => Known::Not,
+        None => KnownFields::Not,
     }
 }
 
@@ -120,10 +120,10 @@ pub fn prune(schema: &Schema, value: &mut Value) {
     match value {
         Value::Object(fields) => fields.retain(|name, value| {
             match known(schema, name) {
-                Known::As(schema) => prune(schema, value),
-                Known::Metadata => normalize(object_meta(), value, Empties::Kept),
-                Known::Anything => {}
-                Known::Not => return false,
+                KnownFields::As(schema) => prune(schema, value),
+                KnownFields::Metadata => normalize(object_meta(), value, Empties::Kept),
+                KnownFields::Anything => {}
+                KnownFields::Not => return false,
             }
             true
         }),

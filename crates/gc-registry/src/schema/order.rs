@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use super::fields::{Known, MAX_PROBLEMS, known};
+use super::fields::{KnownFields, MAX_PROBLEMS, known};
 use super::{Node, Schema, object_meta, unknown_fields};
 use crate::api::YAML_PROBLEMS;
 
@@ -129,13 +129,13 @@ impl<'de> Visitor<'de> for Walk<'_> {
             let known = known(schema, &name);
             let repeated = !seen.insert(name);
             let below = match known {
-                Known::As(schema) => Some(schema),
-                Known::Metadata => Some(&**object_meta()),
-                Known::Anything | Known::Not => None,
+                KnownFields::As(schema) => Some(schema),
+                KnownFields::Metadata => Some(&**object_meta()),
+                KnownFields::Anything | KnownFields::Not => None,
             };
             match (&known, repeated) {
-                (Known::Not, false) => self.note("unknown"),
-                (Known::Not, true) | (_, false) => {}
+                (KnownFields::Not, false) => self.note("unknown"),
+                (KnownFields::Not, true) | (_, false) => {}
                 (_, true) => self.note("duplicate"),
             }
             match below {

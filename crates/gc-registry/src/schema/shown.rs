@@ -69,7 +69,7 @@ pub(crate) const SCHEMA: &str = "apiextensions-apiserver.pkg.apis.apiextensions.
 
 /// A value on its way into a message.
 #[derive(Debug)]
-pub(crate) enum Shown {
+pub(crate) enum ShownValue {
     /// A scalar as it is printed.
     Scalar(String),
     List(Vec<Self>),
@@ -78,20 +78,20 @@ pub(crate) enum Shown {
 }
 
 /// A value of the type `name` (without prefix, such as `api.core.v1.PodSpec`) as the internal type prints it.
-pub(crate) fn internal(name: &str, value: &Value) -> Shown {
+pub(crate) fn internal(name: &str, value: &Value) -> ShownValue {
     Form::Internal.object(name, value)
 }
 
 /// The parts of a value that `fields` name, in their order.
-pub(crate) fn internal_part(name: &str, fields: &str, value: &Value) -> Shown {
+pub(crate) fn internal_part(name: &str, fields: &str, value: &Value) -> ShownValue {
     let mut members = Vec::new();
     Form::Internal.fields(name, fields, value, &mut members);
-    Shown::Object(members)
+    ShownValue::Object(members)
 }
 
 /// The value at a place in an object of the definition `kind`, as the internal type prints it; `None` for a place that
 /// the type does not have.
-pub(crate) fn at(kind: &str, steps: &[Step<'_>], value: &Value) -> Option<Shown> {
+pub(crate) fn at(kind: &str, steps: &[Step<'_>], value: &Value) -> Option<ShownValue> {
     let (mut code, mut pointer) = (Code::Definition(kind.strip_prefix(facts::PREFIX)?), false);
     for step in steps {
         (code, pointer) = match (step, code) {
@@ -114,9 +114,9 @@ pub(crate) fn at(kind: &str, steps: &[Step<'_>], value: &Value) -> Option<Shown>
         }
     }
     match code {
-        _ if pointer && value.is_null() => Some(Shown::Scalar("null".into())),
+        _ if pointer && value.is_null() => Some(ShownValue::Scalar("null".into())),
         Code::Definition(name) => Some(match special(name) {
-            Some(zero) if value.is_null() => Shown::Scalar(zero.into()),
+            Some(zero) if value.is_null() => ShownValue::Scalar(zero.into()),
             Some(_) => untyped(value),
             None => internal(name, value),
         }),
@@ -133,24 +133,24 @@ enum Code<'a> {
 
 /// The objects of a document that a patch has opened.
 #[derive(Debug, Default)]
-pub(crate) struct Opened(pub(crate) BTreeMap<String, Part>);
+pub(crate) struct OpenedObjects(pub(crate) BTreeMap<String, Part>);
 
 /// What a patch did to a member of an object that it opened.
 #[derive(Debug)]
 pub(crate) enum Part {
-    Opened(Opened),
+    Opened(OpenedObjects),
     /// It set it to what its author wrote, whatever the type of the member is.
     Sent,
 }
 
 /// A document of the served definition `kind` as its encoder writes it, except that the objects that a patch opened
 /// have their members sorted.
-pub(crate) fn patched(kind: &str, document: &Value, opened: &Opened) -> Shown {
-    Shown::Object(opened_members(kind.strip_prefix(facts::PREFIX), document, opened))
+pub(crate) fn patched(kind: &str, document: &Value, opened: &OpenedObjects) -> ShownValue {
+    ShownValue::Object(opened_members(kind.strip_prefix(facts::PREFIX), document, opened))
 }
 
-fn opened_members(name: Option<&str>, value: &Value, opened: &Opened) -> Vec<(String, Shown)> {
-    let mut members: Vec<(String, Shown)> = Vec::new();
+fn opened_members(name: Option<&str>, value: &Value, opened: &OpenedObjects) -> Vec<(String, ShownValue)> {
+    let mut members: Vec<(String, ShownValue)> = Vec::new();
     for (field, value) in value.as_object().into_iter().flatten() {
         let code = name.and_then(facts::of).and_then(|fact| {
             let line = fact.fields().find(|line| line.split(' ').nth(1) == Some(field))?;
@@ -160,7 +160,7 @@ fn opened_members(name: Option<&str>, value: &Value, opened: &Opened) -> Vec<(St
             (Some(Part::Sent), _) => untyped(value),
             (Some(Part::Opened(opened)), code) if value.is_object() => {
                 let name = if let Some(TypeCode::Definition(name)) = code { Some(name) } else { None };
-                Shown::Object(opened_members(name, value, opened))
+                ShownValue::Object(opened_members(name, value, opened))
             }
             (_, Some(code)) => Form::External.value(code, true, value),
             (_, None) => untyped(value),
@@ -172,17 +172,17 @@ fn opened_members(name: Option<&str>, value: &Value, opened: &Opened) -> Vec<(St
 }
 
 /// A value of no known type, its members sorted.
-pub(crate) fn untyped(value: &Value) -> Shown {
+pub(crate) fn untyped(value: &Value) -> ShownValue {
     match value {
-        Value::Array(items) => Shown::List(items.iter().map(untyped).collect()),
+        Value::Array(items) => ShownValue::List(items.iter().map(untyped).collect()),
         Value::Object(fields) => {
-            let mut members: Vec<(String, Shown)> =
+            let mut members: Vec<(String, ShownValue)> =
                 fields.iter().map(|(key, value)| (key.clone(), untyped(value))).collect();
             members.sort_by(|a, b| a.0.cmp(&b.0));
-            Shown::Object(members)
+            ShownValue::Object(members)
         }
-        Value::String(text) => Shown::Scalar(json_text(text)),
-        other => Shown::Scalar(other.to_string()),
+        Value::String(text) => ShownValue::Scalar(json_text(text)),
+        other => ShownValue::Scalar(other.to_string()),
     }
 }
 
@@ -193,7 +193,7 @@ enum Form {
 }
 
 impl Form {
-    fn object(self, name: &str, value: &Value) -> Shown {
+    fn object(self, name: &str, value: &Value) -> ShownValue {
         let form = if name.starts_with(META) { Self::External } else { self };
         let mut members = Vec::new();
         let order = INTERNAL.iter().find(|(other, _)| form == Self::Internal && *other == name);
@@ -204,18 +204,18 @@ impl Form {
             Some((_, fields)) => form.fields(name, fields, value, &mut members),
             None => form.all_fields(name, value, &mut members),
         }
-        Shown::Object(members)
+        ShownValue::Object(members)
     }
 
     /// The fields of a type in the order of its declaration.
-    fn all_fields(self, name: &str, value: &Value, members: &mut Vec<(String, Shown)>) {
+    fn all_fields(self, name: &str, value: &Value, members: &mut Vec<(String, ShownValue)>) {
         for line in facts::of(name).into_iter().flat_map(|fact| fact.fields()) {
             self.member(line, value, members);
         }
     }
 
     /// The fields that are named, in the order given.
-    fn fields(self, name: &str, fields: &str, value: &Value, members: &mut Vec<(String, Shown)>) {
+    fn fields(self, name: &str, fields: &str, value: &Value, members: &mut Vec<(String, ShownValue)>) {
         let Some(fact) = facts::of(name) else { return };
         let lines: Vec<&'static str> = fact.fields().collect();
         for field in fields.split_ascii_whitespace() {
@@ -227,7 +227,7 @@ impl Form {
         }
     }
 
-    fn member(self, line: &'static str, object: &Value, members: &mut Vec<(String, Shown)>) {
+    fn member(self, line: &'static str, object: &Value, members: &mut Vec<(String, ShownValue)>) {
         let Some((name, code, flags)) = facts::field(line) else { return };
         let value = object.get(name).unwrap_or(&Value::Null);
         let (mut pointer, mut omit_empty, mut omit_zero, mut go_name) = (false, false, false, None);
@@ -256,29 +256,29 @@ impl Form {
         }
     }
 
-    fn value(self, code: TypeCode, pointer: bool, value: &Value) -> Shown {
-        let null = || Shown::Scalar("null".into());
+    fn value(self, code: TypeCode, pointer: bool, value: &Value) -> ShownValue {
+        let null = || ShownValue::Scalar("null".into());
         if pointer && value.is_null() {
             return null();
         }
         match (code, value) {
             (TypeCode::Definition(name), value) => match special(name) {
-                Some(zero) if value.is_null() => Shown::Scalar(zero.into()),
+                Some(zero) if value.is_null() => ShownValue::Scalar(zero.into()),
                 Some(_) => untyped(value),
                 None => self.object(name, value),
             },
             (TypeCode::List(code, _), Value::Array(items)) => {
                 let code = facts::type_code(code);
-                Shown::List(items.iter().map(|item| self.value(code, false, item)).collect())
+                ShownValue::List(items.iter().map(|item| self.value(code, false, item)).collect())
             }
             (TypeCode::Map(code, _), Value::Object(fields)) => {
                 let code = facts::type_code(code);
-                let mut members: Vec<(String, Shown)> =
+                let mut members: Vec<(String, ShownValue)> =
                     fields.iter().map(|(key, value)| (key.clone(), self.value(code, false, value))).collect();
                 members.sort_by(|a, b| a.0.cmp(&b.0));
-                Shown::Object(members)
+                ShownValue::Object(members)
             }
-            (TypeCode::Scalar(kind, _), Value::Null) => Shown::Scalar(
+            (TypeCode::Scalar(kind, _), Value::Null) => ShownValue::Scalar(
                 match kind {
                     's' => "\"\"",
                     'b' => "false",
@@ -366,7 +366,7 @@ fn json_text(text: &str) -> String {
     out
 }
 
-impl Shown {
+impl ShownValue {
     /// On one line, without spaces.
     pub(crate) fn compact(&self) -> String {
         let mut out = String::new();

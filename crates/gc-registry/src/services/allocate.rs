@@ -16,27 +16,27 @@ const TRIES: u32 = 8;
 
 /// What only one service may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum Allocation {
     Address(Ipv4Addr),
     NodePort(u32),
 }
 
 /// Which places are taken.
 pub(super) trait Occupancy {
-    fn is_taken(&self, place: Place) -> Result<bool, ApiError>;
+    fn is_taken(&self, place: Allocation) -> Result<bool, ApiError>;
     /// All addresses, or all ports.
-    fn taken_like(&self, place: Place) -> Result<BTreeSet<Place>, ApiError>;
+    fn taken_like(&self, place: Allocation) -> Result<BTreeSet<Allocation>, ApiError>;
 }
 
 /// The places of a service.
-pub(super) fn held(service: &Value) -> BTreeSet<Place> {
+pub(super) fn held(service: &Value) -> BTreeSet<Allocation> {
     let addresses = list(service, &["spec", "clusterIPs"]).iter().filter_map(Value::as_str);
     let ports = list(service, &["spec", "ports"]).iter().filter_map(|port| integer(port, &["nodePort"]));
     let health = integer(service, &["spec", "healthCheckNodePort"]);
     let ports = ports.chain(health).filter(|port| *port != 0).filter_map(|port| u32::try_from(port).ok());
     addresses
-        .filter_map(|address| address.parse().ok().map(Place::Address))
-        .chain(ports.map(Place::NodePort))
+        .filter_map(|address| address.parse().ok().map(Allocation::Address))
+        .chain(ports.map(Allocation::NodePort))
         .collect()
 }
 
@@ -92,7 +92,7 @@ pub(super) struct Allocator<'a> {
     pub(super) uid: &'a str,
     pub(super) dry_run: bool,
     /// What the service has already.
-    pub(super) own: BTreeSet<Place>,
+    pub(super) own: BTreeSet<Allocation>,
 }
 
 impl Allocator<'_> {
@@ -163,7 +163,7 @@ impl Allocator<'_> {
         if self.dry_run {
             return Ok(self.ranges.first_address());
         }
-        let place = |number: u32| Place::Address(Ipv4Addr::from(number));
+        let place = |number: u32| Allocation::Address(Ipv4Addr::from(number));
         let number = self.free("address", 0, &self.ranges.address_bands(), &place)?;
         let number =
             number.ok_or_else(|| ApiError::internal("failed to allocate a serviceIP: range is full"))?;
@@ -172,10 +172,10 @@ impl Allocator<'_> {
     }
 
     fn node_port(&mut self, purpose: &str, index: usize) -> Result<i64, ApiError> {
-        let number = self.free(purpose, index, &self.ranges.node_port_bands(), &Place::NodePort)?;
+        let number = self.free(purpose, index, &self.ranges.node_port_bands(), &Allocation::NodePort)?;
         let number =
             number.ok_or_else(|| ApiError::internal("failed to allocate a nodePort: range is full"))?;
-        self.own.insert(Place::NodePort(number));
+        self.own.insert(Allocation::NodePort(number));
         Ok(number.into())
     }
 
@@ -185,7 +185,7 @@ impl Allocator<'_> {
         purpose: &str,
         index: usize,
         bands: &[RangeInclusive<u32>; 2],
-        place: &dyn Fn(u32) -> Place,
+        place: &dyn Fn(u32) -> Allocation,
     ) -> Result<Option<u32>, ApiError> {
         let (first, last) = bands[0].clone().into_inner();
         let length = last - first + 1;

@@ -9,12 +9,12 @@ use super::managed::{self, Operation};
 use super::meta_validation::{self, Deduplication};
 use crate::admission::configured::Options;
 use crate::api::{RequestBody, Response, WriteOptions};
-use crate::call::{Call, MAX_TURNS, Stored};
+use crate::call::{Call, MAX_TURNS, WriteResult};
 use crate::catalog::rules;
 use crate::error::ApiError;
 use crate::metadata::meta;
 use crate::metadata::names::quoted;
-use crate::services::Place;
+use crate::services::Allocation;
 use crate::storage::Revision;
 use crate::{crd, kinds, persist};
 
@@ -105,15 +105,15 @@ impl Call<'_> {
             meta::metadata_mut(&mut new).remove("resourceVersion");
             let encoded = self.encode(&new)?;
             match self.commit_charged(&key, Revision(0), Some(encoded.clone()), &charges)? {
-                Stored::Done(revision) => {
+                WriteResult::Done(revision) => {
                     self.warn_of(&new, None);
                     if rules::is_definition(self.resource()) {
                         return Ok(self.answer_value(201, crd::before_acceptance(&new, revision.0)));
                     }
                     return self.answer_stored(201, encoded, revision);
                 }
-                Stored::Raced if given_name.is_empty() && turn < GENERATED_NAMES => {}
-                Stored::Raced => match self.read(&key)? {
+                WriteResult::Raced if given_name.is_empty() && turn < GENERATED_NAMES => {}
+                WriteResult::Raced => match self.read(&key)? {
                     Some(stored) => {
                         self.warn_of(&new, None);
                         return Err(self.exists(&name, &self.decode(&stored)?));
@@ -171,7 +171,7 @@ impl Call<'_> {
     }
 
     /// Prepares a new object, and says which places the server chose for it.
-    fn prepare_new(&self, new: &mut Value, dry_run: bool) -> Result<BTreeSet<Place>, ApiError> {
+    fn prepare_new(&self, new: &mut Value, dry_run: bool) -> Result<BTreeSet<Allocation>, ApiError> {
         self.rules().prepare_create(new);
         if self.resource().is("", "limitranges") && meta::name(new).is_empty() {
             let name = meta::new_uid((self.context.entropy)());

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::update::has_spec_finalizers;
 use crate::admission::configured::Options;
 use crate::api::{DeleteOptions, Response};
-use crate::call::{Call, MAX_TURNS, Stored};
+use crate::call::{Call, MAX_TURNS, WriteResult};
 use crate::catalog::resource::DefaultGarbageCollection;
 use crate::catalog::rules;
 use crate::crd::{self, CLEANUP_FINALIZER, Termination};
@@ -116,12 +116,12 @@ impl Deletion {
 }
 
 /// What a deletion came to.
-pub(crate) enum Deleted {
+pub(crate) enum DeletionResult {
     /// The object is gone (or would be): its last stored state, at the version of the removal.
     Removed(KeyValue),
     /// The object stays for now, in this state.
     Kept(KeyValue),
-    /// As [`Deleted::Kept`], for a dry run.
+    /// As [`DeletionResult::Kept`], for a dry run.
     WouldKeep(Value),
 }
 
@@ -155,16 +155,20 @@ impl Call<'_> {
     }
 
     /// Spec 4.
-    fn deletion_response(&mut self, deletion: &Deletion, deleted: Deleted) -> Result<Response, ApiError> {
+    fn deletion_response(
+        &mut self,
+        deletion: &Deletion,
+        deleted: DeletionResult,
+    ) -> Result<Response, ApiError> {
         // S01: the only unfinished deletion that the status code shows.
         let kept = if deletion.orphan_dependents == Some(false) { 202 } else { 200 };
         match deleted {
-            Deleted::Kept(stored) => self.answer_stored(kept, stored.value, stored.mod_revision),
-            Deleted::WouldKeep(object) => Ok(self.answer_value(kept, object)),
-            Deleted::Removed(stored) if self.resource().returns_deleted_object => {
+            DeletionResult::Kept(stored) => self.answer_stored(kept, stored.value, stored.mod_revision),
+            DeletionResult::WouldKeep(object) => Ok(self.answer_value(kept, object)),
+            DeletionResult::Removed(stored) if self.resource().returns_deleted_object => {
                 self.answer_stored(200, stored.value, stored.mod_revision)
             }
-            Deleted::Removed(stored) => {
+            DeletionResult::Removed(stored) => {
                 // Its name and UID are the same in every version.
                 let object = Object::from_stored(self.type_meta(), stored.value, stored.mod_revision);
                 let metadata = object.metadata()?;
@@ -183,7 +187,7 @@ impl Call<'_> {
         name: &str,
         key: &Key,
         deletion: &Deletion,
-    ) -> Result<Deleted, ApiError> {
+    ) -> Result<DeletionResult, ApiError> {
         if (self.resource().is("", "namespaces") || rules::is_definition(self.resource()))
             && let Some(deleted) = self.delete_marked_first(name, key, deletion)?
         {
@@ -192,14 +196,14 @@ impl Call<'_> {
         self.delete_generic(name, key, deletion)
     }
 
-    fn delete_generic(&self, name: &str, key: &Key, deletion: &Deletion) -> Result<Deleted, ApiError> {
+    fn delete_generic(&self, name: &str, key: &Key, deletion: &Deletion) -> Result<DeletionResult, ApiError> {
         let mut deletion = deletion.clone();
         let mut last_written: Option<KeyValue> = None;
         for turn in 0..MAX_TURNS {
             let Some(stored) = self.read(key)? else {
                 // Between the two steps of a graceful deletion the object may have been removed.
                 return match last_written {
-                    Some(stored) => Ok(Deleted::Removed(stored)),
+                    Some(stored) => Ok(DeletionResult::Removed(stored)),
                     None => Err(self.not_found(name)),
                 };
             };
@@ -207,7 +211,7 @@ impl Call<'_> {
             self.check_preconditions(name, &live, &deletion, turn == 0)?;
             let grace = self.grace(&live, &deletion);
             if grace == Grace::Pending {
-                return Ok(Deleted::Kept(stored));
+                return Ok(DeletionResult::Kept(stored));
             }
             self.admit_deletion(name)?;
             self.validate_deletion(&live, || deletion.within(&grace))?;
@@ -215,15 +219,15 @@ impl Call<'_> {
             let finished = finalizers.is_empty() && !matches!(grace, Grace::Graceful { .. });
             if finished {
                 if deletion.dry_run {
-                    return Ok(Deleted::Removed(stored));
+                    return Ok(DeletionResult::Removed(stored));
                 }
                 let released = self.released_places(&live)?;
                 match self.commit_charged(key, stored.mod_revision, None, &released)? {
-                    Stored::Done(revision) => {
+                    WriteResult::Done(revision) => {
                         self.report_deletion(&live, stored.mod_revision, &deletion, None);
-                        return Ok(Deleted::Removed(KeyValue { mod_revision: revision, ..stored }));
+                        return Ok(DeletionResult::Removed(KeyValue { mod_revision: revision, ..stored }));
                     }
-                    Stored::Raced => continue,
+                    WriteResult::Raced => continue,
                 }
             }
             let mut new = live.clone();
@@ -232,25 +236,25 @@ impl Call<'_> {
                 !finalizers.is_empty() || matches!(grace, Grace::Graceful { seconds, .. } if seconds > 0);
             if deletion.dry_run {
                 if waits {
-                    return Ok(Deleted::WouldKeep(new));
+                    return Ok(DeletionResult::WouldKeep(new));
                 }
                 let value = self.encode(&new)?;
-                return Ok(Deleted::Removed(KeyValue { value, ..stored }));
+                return Ok(DeletionResult::Removed(KeyValue { value, ..stored }));
             }
             let value = self.encode(&new)?;
             let written = if value == stored.value {
                 stored
             } else {
                 match self.commit(key, stored.mod_revision, Some(value.clone()))? {
-                    Stored::Done(revision) => {
+                    WriteResult::Done(revision) => {
                         self.report_deletion(&live, stored.mod_revision, &deletion, None);
                         KeyValue { value, mod_revision: revision, ..stored }
                     }
-                    Stored::Raced => continue,
+                    WriteResult::Raced => continue,
                 }
             };
             if waits {
-                return Ok(Deleted::Kept(written));
+                return Ok(DeletionResult::Kept(written));
             }
             // The second step removes what the first one has written.
             if deletion.resource_version.is_some() {
@@ -421,7 +425,7 @@ impl Call<'_> {
         name: &str,
         key: &Key,
         deletion: &Deletion,
-    ) -> Result<Option<Deleted>, ApiError> {
+    ) -> Result<Option<DeletionResult>, ApiError> {
         let is_namespace = self.resource().is("", "namespaces");
         for _ in 0..MAX_TURNS {
             let Some(stored) = self.read(key)? else { return Err(self.not_found(name)) };
@@ -429,7 +433,7 @@ impl Call<'_> {
             self.check_special_preconditions(name, &live, deletion)?;
             if meta::is_deleting(&live) {
                 let is_kept = is_namespace && has_spec_finalizers(&live);
-                return Ok(is_kept.then_some(Deleted::Kept(stored)));
+                return Ok(is_kept.then_some(DeletionResult::Kept(stored)));
             }
             self.admit_deletion(name)?;
             // Whatever races with the deletion would delete another object.
@@ -461,16 +465,16 @@ impl Call<'_> {
         stored: &KeyValue,
         new: Value,
         deletion: &Deletion,
-    ) -> Result<Option<Deleted>, ApiError> {
+    ) -> Result<Option<DeletionResult>, ApiError> {
         if deletion.dry_run {
-            return Ok(Some(Deleted::WouldKeep(new)));
+            return Ok(Some(DeletionResult::WouldKeep(new)));
         }
         let value = persist::encode(self.resource(), &new)?;
         Ok(match self.commit(key, stored.mod_revision, Some(value.clone()))? {
-            Stored::Done(revision) => {
-                Some(Deleted::Kept(KeyValue { value, mod_revision: revision, ..stored.clone() }))
+            WriteResult::Done(revision) => {
+                Some(DeletionResult::Kept(KeyValue { value, mod_revision: revision, ..stored.clone() }))
             }
-            Stored::Raced => None,
+            WriteResult::Raced => None,
         })
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::deletion::Deletion;
-use crate::call::{Call, MAX_TURNS, Stored};
+use crate::call::{Call, MAX_TURNS, WriteResult};
 use crate::error::{ApiError, Cause, Details};
 use crate::kinds::access::{at, integer, list, members, put, text};
 use crate::metadata::{meta, selector};
@@ -55,7 +55,7 @@ impl Call<'_> {
                 return Ok(());
             }
             let value = persist::encode(definition, &budget)?;
-            if let Stored::Done(_) = self.commit(&stored.key, stored.mod_revision, Some(value))? {
+            if let WriteResult::Done(_) = self.commit(&stored.key, stored.mod_revision, Some(value))? {
                 return Ok(());
             }
         }
@@ -89,7 +89,7 @@ impl Call<'_> {
             if value == stored.value {
                 return Ok(());
             }
-            if let Stored::Done(revision) = self.commit(&key, stored.mod_revision, Some(value))? {
+            if let WriteResult::Done(revision) = self.commit(&key, stored.mod_revision, Some(value))? {
                 if deletion.resource_version.is_some() {
                     deletion.resource_version = Some(revision.to_string());
                 }

@@ -9,7 +9,7 @@ use crate::api::{
     DeleteOptions, FieldValidation, Operation, PatchType, RequestBody, Response, WriteOptions,
     decoding_warnings,
 };
-use crate::call::{Call, MAX_TURNS, Stored, internal_group};
+use crate::call::{Call, MAX_TURNS, WriteResult, internal_group};
 use crate::catalog::resource::{BodyKind, Target};
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::metadata::meta;
@@ -393,7 +393,7 @@ impl Call<'_> {
                 return Ok(self.answer_success(201, None));
             }
             let value = persist::encode(&pods, &pod)?;
-            if let Stored::Done(_) = self.commit(&key, stored.mod_revision, Some(value))? {
+            if let WriteResult::Done(_) = self.commit(&key, stored.mod_revision, Some(value))? {
                 return Ok(self.answer_success(201, None));
             }
         }

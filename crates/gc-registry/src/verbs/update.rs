@@ -8,7 +8,7 @@ use super::managed::{self, Operation};
 use super::meta_validation::{self, Deduplication};
 use crate::admission::configured::Options;
 use crate::api::{FieldValidation, PatchType, RequestBody, Response, WriteOptions, decoding_warnings};
-use crate::call::{Call, MAX_TURNS, Stored};
+use crate::call::{Call, MAX_TURNS, WriteResult};
 use crate::catalog::rules::{self, Strictness};
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::metadata::meta;
@@ -31,7 +31,7 @@ pub(crate) enum Change {
 }
 
 /// The answer to a finished write, before it is put into the form of the endpoint.
-pub(crate) struct Written {
+pub(crate) struct WrittenObject {
     pub(crate) code: u16,
     pub(crate) object: Value,
     /// The stored form, if the object is stored as it is answered.
@@ -205,7 +205,7 @@ impl Call<'_> {
         &mut self,
         change: &Change,
         options: &WriteOptions,
-    ) -> Result<Option<Written>, ApiError> {
+    ) -> Result<Option<WrittenObject>, ApiError> {
         let key = self.key();
         let warnings = self.warnings.clone();
         for _ in 0..MAX_TURNS {
@@ -252,13 +252,15 @@ impl Call<'_> {
             }
             if self.completes_deletion(&new, &live) {
                 if options.dry_run {
-                    return Ok(Some(Written { code: 200, object: new, stored: None }));
+                    return Ok(Some(WrittenObject { code: 200, object: new, stored: None }));
                 }
                 let released = self.released_places(&live)?;
                 match self.commit_charged(&key, stored.mod_revision, None, &released)? {
-                    Stored::Done(_) => return Ok(Some(Written { code: 200, object: new, stored: None })),
-                    Stored::Raced if version_given => return Err(self.modified(&self.target.name)),
-                    Stored::Raced => continue,
+                    WriteResult::Done(_) => {
+                        return Ok(Some(WrittenObject { code: 200, object: new, stored: None }));
+                    }
+                    WriteResult::Raced if version_given => return Err(self.modified(&self.target.name)),
+                    WriteResult::Raced => continue,
                 }
             }
             self.warn_of(&new, Some(&live));
@@ -266,26 +268,26 @@ impl Call<'_> {
                 && self.is_in_storage_version(&stored)
                 && self.is_stored_as_shown(&stored, &live);
             if unchanged {
-                return Ok(Some(Written { code: 200, object: live, stored: Some(stored) }));
+                return Ok(Some(WrittenObject { code: 200, object: live, stored: Some(stored) }));
             }
             if options.dry_run {
-                return Ok(Some(Written { code: 200, object: self.as_if_stored(new)?, stored: None }));
+                return Ok(Some(WrittenObject { code: 200, object: self.as_if_stored(new)?, stored: None }));
             }
             let encoded = self.encode(&new)?;
             match self.commit_charged(&key, stored.mod_revision, Some(encoded.clone()), &charges)? {
-                Stored::Done(revision) => {
+                WriteResult::Done(revision) => {
                     let stored = KeyValue { value: encoded, mod_revision: revision, ..stored };
                     meta::metadata_mut(&mut new)
                         .insert("resourceVersion".into(), revision.to_string().into());
                     if let Some(mut shown) = before_acceptance {
                         // Upstream accepts names only after it has answered.
                         shown["metadata"]["resourceVersion"] = revision.to_string().into();
-                        return Ok(Some(Written { code: 200, object: shown, stored: None }));
+                        return Ok(Some(WrittenObject { code: 200, object: shown, stored: None }));
                     }
-                    return Ok(Some(Written { code: 200, object: new, stored: Some(stored) }));
+                    return Ok(Some(WrittenObject { code: 200, object: new, stored: Some(stored) }));
                 }
-                Stored::Raced if version_given => return Err(self.modified(&self.target.name)),
-                Stored::Raced => {}
+                WriteResult::Raced if version_given => return Err(self.modified(&self.target.name)),
+                WriteResult::Raced => {}
             }
         }
         Err(self.modified(&self.target.name))

@@ -8,7 +8,7 @@ use super::filter::Filter;
 use super::list::{self, Source};
 use crate::api::{ListOptions, RequestTarget, VersionMatch, WatchEvent};
 use crate::catalog::resource::ResourceDefinition;
-use crate::conversion::{Converter, NO_HURRY, Waiting};
+use crate::conversion::{Converter, NO_HURRY, WaitingWatch};
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::hub::{Entry, Hub, NO_WATCHER, Read, Sight, View};
 use crate::metadata::object::{Object, TypeMeta};
@@ -36,7 +36,7 @@ pub struct Watch {
     ended: bool,
     converter: Arc<Converter>,
     /// The conversion that the next event waits for.
-    converting: Option<Waiting>,
+    converting: Option<WaitingWatch>,
 }
 
 impl std::fmt::Debug for Watch {
@@ -181,14 +181,14 @@ impl Watch {
                     match entry.view(&self.resource, &self.type_meta) {
                         Ok(Sight::View(view)) => self.event(view),
                         Ok(Sight::Converting(changes)) => {
-                            self.converting = Some(Waiting::new(changes));
+                            self.converting = Some(WaitingWatch::new(changes));
                             break;
                         }
                         Ok(Sight::Foreign) => {
                             let concerning = self.waiting.iter().filter(|entry| self.concerns(entry));
                             let changes =
                                 self.converter.convert_changes(concerning, &self.resource, &self.type_meta);
-                            self.converting = Some(Waiting::new(changes));
+                            self.converting = Some(WaitingWatch::new(changes));
                             break;
                         }
                         Err(error) => Err(error),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gc_collectors::namespaces::documents::{view, with_finalizers, with_status};
-use gc_collectors::namespaces::emptying::{Ask, Contained, Item, Reply, Served};
+use gc_collectors::namespaces::emptying::{Ask, ContainedResource, Item, Reply, ServedResources};
 use gc_registry::api::{DeleteOptions, ListOptions, Object, Operation, RequestBody, WriteOptions};
 use gc_registry::error::ApiError;
 use gc_types::{FailedGroup, Gvr, Scope, Timestamp};
@@ -108,8 +108,8 @@ impl Asker<'_> {
     }
 
     /// What is served, as far as the dead groups let it be known.
-    fn served(&self) -> Served {
-        let mut served = Served::default();
+    fn served(&self) -> ServedResources {
+        let mut served = ServedResources::default();
         for (index, kind) in contained_kinds().map(|index| (index, &KINDS[index])) {
             if self.dead.contains(&kind.group) || !self.server.serves(kind) {
                 continue;
@@ -121,7 +121,7 @@ impl Asker<'_> {
             };
             served.groups.insert(kind.group.to_owned(), true);
             let together = self.singly & (1 << index) == 0;
-            served.resources.push(Arc::new(Contained { gvr, kind: kind.kind.into(), together }));
+            served.resources.push(Arc::new(ContainedResource { gvr, kind: kind.kind.into(), together }));
         }
         if self.defect != Some(Defect::NamespaceDiscoveryAssumed) {
             let unclear = |group: &&str| FailedGroup {
@@ -134,7 +134,13 @@ impl Asker<'_> {
         served
     }
 
-    fn contents(&self, resource: &Contained, namespace: &str, name: &str, operation: Operation) -> Reply {
+    fn contents(
+        &self,
+        resource: &ContainedResource,
+        namespace: &str,
+        name: &str,
+        operation: Operation,
+    ) -> Reply {
         match kind_of(resource).and_then(|kind| self.server.request(kind, namespace, name, operation)) {
             None => unserved(),
             Some(Ok(_)) => Reply::Done,
@@ -142,7 +148,7 @@ impl Asker<'_> {
         }
     }
 
-    fn list(&self, resource: &Contained, namespace: &str) -> Reply {
+    fn list(&self, resource: &ContainedResource, namespace: &str) -> Reply {
         let is_pods = &*resource.gvr.resource == "pods";
         if self.defect == Some(Defect::NamespaceListSkipped) && !is_pods
             || self.defect == Some(Defect::NamespacePodsUnawaited) && is_pods
@@ -167,7 +173,7 @@ impl Asker<'_> {
     }
 }
 
-fn kind_of(resource: &Contained) -> Option<&'static Kind> {
+fn kind_of(resource: &ContainedResource) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.group == &*resource.gvr.group && kind.resource == &*resource.gvr.resource)
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use gc_collectors::namespaces::emptying::{Ask, Contained};
+use gc_collectors::namespaces::emptying::{Ask, ContainedResource};
 use gc_controller::breaker::BreakerOptions;
 use gc_controller::concurrency::Signal;
 use gc_types::milliseconds;
@@ -93,7 +93,7 @@ impl RestraintBook {
     }
 }
 
-fn deletes(ask: &Ask) -> Option<&Contained> {
+fn deletes(ask: &Ask) -> Option<&ContainedResource> {
     match ask {
         Ask::DeleteAll(resource) | Ask::Delete(resource, _) => Some(resource),
         _ => None,

@@ -3,7 +3,7 @@
 use gc_collectors::engine::{Engine as RetentionEngine, Observation};
 use gc_collectors::jobs::JobCollector;
 use gc_collectors::objects;
-use gc_controller::barriers::Place;
+use gc_controller::barriers::ListScope;
 use gc_controller::concurrency::Signal;
 use gc_ownership::{Config, Engine};
 use gc_registry::api::Object;
@@ -13,7 +13,7 @@ use super::feed::{Feed, News};
 use super::{CUT_PER_MILLE, LOST_PER_MILLE, WATCHES_PER_STEP, WorkloadWorld};
 use crate::kinds::Kind;
 use crate::metadata::observed;
-use crate::performed::Performed;
+use crate::performed::PerformedRequest;
 use crate::requests::Performer;
 use crate::retention::read_facts;
 use crate::saboteur::Saboteur;
@@ -207,10 +207,10 @@ impl WorkloadWorld {
                 if *at_least != ResourceVersion::UNKNOWN
                     && delivered.is_some_and(|delivered| delivered >= at_least.0) =>
             {
-                Performed::of(Outcome::Applied(None), Signal::Answered)
+                PerformedRequest::of(Outcome::Applied(None), Signal::Answered)
             }
             Request::Barrier { resource, namespace, .. } => {
-                performer.list(&Place { resource: *resource, namespace: namespace.clone() }, false)
+                performer.list(&ListScope { resource: *resource, namespace: namespace.clone() }, false)
             }
             request => performer.perform(request),
         };

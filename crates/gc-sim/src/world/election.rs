@@ -6,7 +6,7 @@ use super::{World, observe_all};
 use crate::candidates::{LEADER_MILLISECONDS, Times};
 use crate::collector::{Collector, Flight};
 use crate::defects::Defect;
-use crate::performed::Performed;
+use crate::performed::PerformedRequest;
 use crate::random::Random;
 use crate::show::show_request;
 use crate::violation::Violation;
@@ -200,7 +200,7 @@ impl World<'_> {
             if !unasked && !candidate.may_act(self.now) {
                 let flight = self.collectors[index].requests.swap_remove(position);
                 self.report.note_happened("requests held back at the gate");
-                let refused = Performed::unanswered("not sent: this process does not lead");
+                let refused = PerformedRequest::unanswered("not sent: this process does not lead");
                 self.return_to(index, flight, refused);
                 return Ok(false);
             }

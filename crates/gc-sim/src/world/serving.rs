@@ -11,8 +11,8 @@ use crate::liars::{Lie, LieChannel};
 use crate::losses::{is_loss, judge_law};
 use crate::oracle::Scene;
 use crate::performed::Part;
-use crate::performed::Performed;
-use crate::provider::{Asked, ask_outside};
+use crate::performed::PerformedRequest;
+use crate::provider::{NodeQuestion, ask_outside};
 use crate::random::Random;
 use crate::requests::{NO_ANSWER, Performer, Trouble};
 use crate::saboteur::Saboteur;
@@ -56,7 +56,7 @@ impl World<'_> {
         Ok(())
     }
 
-    pub(super) fn return_to(&mut self, sender: usize, flight: Flight, performed: Performed) {
+    pub(super) fn return_to(&mut self, sender: usize, flight: Flight, performed: PerformedRequest) {
         let is_answered =
             !matches!(&performed.outcome, Outcome::Failed { message, .. } if message == NO_ANSWER);
         let date = is_answered.then(|| self.server_date());
@@ -82,7 +82,7 @@ impl World<'_> {
         sender: Option<usize>,
         flight: &Flight,
         fault: Option<RequestFault>,
-    ) -> Result<Performed, Violation> {
+    ) -> Result<PerformedRequest, Violation> {
         let Some(kind) = flight.kind else { return Ok(unknown_kind(flight)) };
         if let Some(fault) = fault {
             self.report.note_happened("requests failed");
@@ -109,7 +109,8 @@ impl World<'_> {
             }
             (Request::Outside { key, uid, resource_version, call }, ..) => {
                 let read = performer.perform(&Request::Read { key: key.clone() });
-                let asked = Asked { key, uid, version: *resource_version, collector: flight.collector };
+                let asked =
+                    NodeQuestion { key, uid, version: *resource_version, collector: flight.collector };
                 ask_outside(&mut self.provider, read, &asked, call, &mut random)
             }
             (request, ..) => performer.perform(request),
@@ -208,10 +209,10 @@ fn is_lied_to(flight: &Flight, lie: Lie) -> bool {
 }
 
 /// What a request comes to whose kind the collector does not know any more.
-fn unknown_kind(flight: &Flight) -> Performed {
+fn unknown_kind(flight: &Flight) -> PerformedRequest {
     match &flight.list {
-        Some(_) => Performed::without_a_list(),
-        None => Performed::of(Outcome::NotServed, Signal::Answered),
+        Some(_) => PerformedRequest::without_a_list(),
+        None => PerformedRequest::of(Outcome::NotServed, Signal::Answered),
     }
 }
 

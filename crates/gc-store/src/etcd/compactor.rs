@@ -19,7 +19,7 @@ use super::protocol::{Compare, Operation, PutRequest, RangeRequest, TxnRequest};
 
 /// The state at the last turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct CompactorState {
     /// The number of writes of the key.
     version: i64,
     /// The newest revision.
@@ -28,7 +28,7 @@ struct Seen {
 
 /// Compacts forever.
 pub(super) async fn run(client: EtcdClient, names: Names, feed: Arc<Feed>, interval: Duration) {
-    let mut seen = Seen::default();
+    let mut seen = CompactorState::default();
     loop {
         match turn(&client, &names, seen).await {
             Ok((next, compacted)) => {
@@ -44,7 +44,11 @@ pub(super) async fn run(client: EtcdClient, names: Names, feed: Arc<Feed>, inter
     }
 }
 
-async fn turn(client: &EtcdClient, names: &Names, seen: Seen) -> Result<(Seen, Option<Revision>), CallError> {
+async fn turn(
+    client: &EtcdClient,
+    names: &Names,
+    seen: CompactorState,
+) -> Result<(CompactorState, Option<Revision>), CallError> {
     let key = names.compaction.as_str();
     let put = PutRequest { key: key.into(), value: seen.revision.to_string().into() };
     let get = RangeRequest { key: key.into(), ..RangeRequest::default() };
@@ -57,9 +61,9 @@ async fn turn(client: &EtcdClient, names: &Names, seen: Seen) -> Result<(Seen, O
     let revision = answer.header.as_ref().map_or(0, |header| header.revision);
     if !answer.succeeded {
         let version = answer.range(0).and_then(|found| found.kvs.first()).map_or(0, |found| found.version);
-        return Ok((Seen { version, revision }, None));
+        return Ok((CompactorState { version, revision }, None));
     }
-    let next = Seen { version: seen.version + 1, revision };
+    let next = CompactorState { version: seen.version + 1, revision };
     if seen.revision == 0 {
         // The very first turn has no interval before it.
         return Ok((next, None));

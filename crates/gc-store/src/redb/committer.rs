@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use gc_store_api::{Change, Committed, Key, KeyValue, Revision, StorageError, Transaction, Write};
 
 use super::disk::{Disk, Failure};
-use super::space::{Reserve, Reserved, frees};
+use super::space::{Reservation, Reserve, frees};
 use crate::core::Core;
-use crate::mvcc::{Evaluated, HistoryOptions, evaluate, result_of};
+use crate::mvcc::{HistoryOptions, TransactionResult, evaluate, result_of};
 
 /// Maximum number of transactions per fsync.
 const BATCH_TRANSACTIONS: usize = 1024;
@@ -68,7 +68,7 @@ impl Committer {
         mut reserve: Box<dyn Reserve>,
     ) -> Result<Self, Failure> {
         let (requests, receiver) = sync_channel(WAITING);
-        let is_full = Arc::new(AtomicBool::new(reserve.take(false) == Reserved::NoRoom));
+        let is_full = Arc::new(AtomicBool::new(reserve.take(false) == Reservation::NoRoom));
         let space = Space { reserve, is_full: Arc::clone(&is_full), recovered: None, freed: false };
         let writer = Writer { disk, core, history, space, unresolved: None, rewrite_failed: None };
         let thread = std::thread::Builder::new()
@@ -250,7 +250,7 @@ impl Writer {
             }
         }
         self.space.recovered = Some((Instant::now(), begun.elapsed()));
-        if self.space.reserve.take(freed) != Reserved::NoRoom {
+        if self.space.reserve.take(freed) != Reservation::NoRoom {
             tracing::info!("there is space on the disk again: everything is written");
             self.space.is_full.store(false, Ordering::Relaxed);
         }
@@ -264,9 +264,9 @@ impl Writer {
             return Err(StorageError::Full);
         }
         let changes = match evaluate(transaction, revision, present)? {
-            Evaluated::Conflict(found) => return Ok(Committed::Conflict(found)),
-            Evaluated::Changes(changes) if changes.is_empty() => return Ok(Committed::Done(newest)),
-            Evaluated::Changes(changes) => changes,
+            TransactionResult::Conflict(found) => return Ok(Committed::Conflict(found)),
+            TransactionResult::Changes(changes) if changes.is_empty() => return Ok(Committed::Done(newest)),
+            TransactionResult::Changes(changes) => changes,
         };
         for change in changes {
             batch.overlay.insert(Arc::clone(&change.key), result_of(&change));
@@ -294,8 +294,8 @@ impl Writer {
                 self.unresolved = Some(batch);
                 self.disk.close();
                 match self.resolve() {
-                    Ok(Resolved::Written) => Ok(()),
-                    Ok(Resolved::NotWritten) => Err(failure.to_storage_error()),
+                    Ok(BatchResolution::Written) => Ok(()),
+                    Ok(BatchResolution::NotWritten) => Err(failure.to_storage_error()),
                     Err(error) => Err(StorageError::Unavailable(format!("{failure}; then: {error}"))),
                 }
             }
@@ -308,15 +308,17 @@ impl Writer {
 
     /// Reopens the file after a failure, and finds out whether the failed batch was written. A file whose sync has failed
     /// is replaced by what is in memory, without that batch.
-    fn resolve(&mut self) -> Result<Resolved, StorageError> {
+    fn resolve(&mut self) -> Result<BatchResolution, StorageError> {
         if self.disk.is_open() {
-            return Ok(Resolved::NotWritten);
+            return Ok(BatchResolution::NotWritten);
         }
         if self.disk.is_distrusted() {
-            return self.rewrite().map(|()| Resolved::NotWritten);
+            return self.rewrite().map(|()| BatchResolution::NotWritten);
         }
         let found = match self.disk.reopen() {
-            Err(_) if self.disk.is_distrusted() => return self.rewrite().map(|()| Resolved::NotWritten),
+            Err(_) if self.disk.is_distrusted() => {
+                return self.rewrite().map(|()| BatchResolution::NotWritten);
+            }
             reopened => reopened.map_err(|failure| cannot("be reopened", &failure))?,
         };
         let known = self.core.revision();
@@ -328,7 +330,7 @@ impl Writer {
                 self.core.publish(self.core.write(), &[], |_| Some(found.compacted));
             }
             let is_done = asked.is_some_and(|asked| asked <= found.compacted);
-            return Ok(if is_done { Resolved::Written } else { Resolved::NotWritten });
+            return Ok(if is_done { BatchResolution::Written } else { BatchResolution::NotWritten });
         }
         let Some(batch) =
             batch.filter(|batch| batch.changes.last().is_some_and(|last| last.revision == found.revision))
@@ -343,13 +345,13 @@ impl Writer {
         if let Err(failure) = self.disk.confirm(found) {
             self.disk.close();
             if self.disk.is_distrusted() {
-                return self.rewrite().map(|()| Resolved::NotWritten);
+                return self.rewrite().map(|()| BatchResolution::NotWritten);
             }
             self.unresolved = Some(batch);
             return Err(cannot("be synced", &failure));
         }
         self.publish(&batch);
-        Ok(Resolved::Written)
+        Ok(BatchResolution::Written)
     }
 
     /// Writes everything that was acknowledged into a new file, which takes the place of the present one.
@@ -379,7 +381,7 @@ impl Writer {
 
 /// What became of a batch whose write failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Resolved {
+enum BatchResolution {
     Written,
     NotWritten,
 }

@@ -12,7 +12,7 @@ use redb::StorageBackend;
 
 use super::disk::{self, Failure};
 use super::medium::Medium;
-use super::space::{Reserve, Reserved};
+use super::space::{Reservation, Reserve};
 use super::{RedbOptions, RedbStorage};
 use crate::hub::lock;
 use crate::mvcc::HistoryOptions;
@@ -71,12 +71,12 @@ enum Fault {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Shared(Arc<Mutex<Volume>>);
+struct FaultState(Arc<Mutex<Volume>>);
 
 /// An open file.
 #[derive(Debug)]
 struct OpenFile {
-    volume: Shared,
+    volume: FaultState,
     name: Name,
 }
 
@@ -194,7 +194,7 @@ impl StorageBackend for OpenFile {
     }
 }
 
-impl Medium for Shared {
+impl Medium for FaultState {
     fn open(&self) -> Result<Box<dyn StorageBackend>, Failure> {
         Ok(Box::new(self.file(Name::Data)))
     }
@@ -231,13 +231,13 @@ impl Medium for Shared {
     }
 }
 
-impl Reserve for Shared {
-    fn take(&mut self, _freed: bool) -> Reserved {
+impl Reserve for FaultState {
+    fn take(&mut self, _freed: bool) -> Reservation {
         let mut volume = lock(&self.0);
-        let Some(reserve) = volume.reserve else { return Reserved::Unsupported };
+        let Some(reserve) = volume.reserve else { return Reservation::Unsupported };
         let used = volume.used();
         volume.is_reserved |= volume.capacity.is_none_or(|capacity| used + reserve <= capacity);
-        if volume.is_reserved { Reserved::Yes } else { Reserved::NoRoom }
+        if volume.is_reserved { Reservation::Yes } else { Reservation::NoRoom }
     }
 
     fn release(&mut self) -> bool {
@@ -245,7 +245,7 @@ impl Reserve for Shared {
     }
 }
 
-impl Shared {
+impl FaultState {
     fn file(&self, name: Name) -> OpenFile {
         OpenFile { volume: self.clone(), name }
     }
@@ -329,7 +329,7 @@ const TRANSACTIONS: usize = 14;
 
 /// The number of operations of the whole workload on a sound medium.
 fn operations() -> usize {
-    let medium = Shared::formatted();
+    let medium = FaultState::formatted();
     let store = medium.open();
     let before = medium.operations();
     for n in 0..TRANSACTIONS {
@@ -345,7 +345,7 @@ fn one_failure_anywhere_loses_nothing_and_passes() {
     assert!(total > 40, "{total} operations are too few to say anything");
     for kind in [io::ErrorKind::Other, io::ErrorKind::StorageFull] {
         for at in 0..total {
-            let medium = Shared::formatted();
+            let medium = FaultState::formatted();
             let store = medium.open();
             medium.arm(|now| Fault::During(now + at..now + at + 1, kind));
             let mut expected = State::new();
@@ -380,7 +380,7 @@ fn one_failure_anywhere_loses_nothing_and_passes() {
 #[test]
 fn a_power_failure_anywhere_loses_nothing_acknowledged() {
     for at in 0..operations() {
-        let medium = Shared::formatted();
+        let medium = FaultState::formatted();
         let store = medium.open();
         medium.arm(|now| Fault::From(now + at));
         let mut acknowledged = State::new();
@@ -419,7 +419,7 @@ fn a_power_failure_anywhere_loses_nothing_acknowledged() {
 #[test]
 fn a_failed_sync_loses_nothing_acknowledged_then_or_later() {
     for at in 0..operations() {
-        let medium = Shared::formatted();
+        let medium = FaultState::formatted();
         let store = medium.open();
         medium.arm(|now| Fault::During(now + at..now + at + 1, io::ErrorKind::Other));
         let (mut acknowledged, mut last) = (State::new(), Revision(0));
@@ -442,7 +442,7 @@ fn a_failed_sync_loses_nothing_acknowledged_then_or_later() {
 fn a_failed_sync_is_known_to_the_next_process() {
     for at in 0..operations() {
         for failures in [2, 5, 40] {
-            let medium = Shared::formatted();
+            let medium = FaultState::formatted();
             let store = medium.open();
             medium.arm(|now| Fault::During(now + at..now + at + failures, io::ErrorKind::Other));
             let (mut acknowledged, mut failed) = (State::new(), None);
@@ -477,7 +477,7 @@ fn a_failed_sync_is_known_to_the_next_process() {
 #[test]
 fn a_failed_compaction_anywhere_leaves_a_store_that_opens() {
     let prepare = || {
-        let medium = Shared::formatted();
+        let medium = FaultState::formatted();
         let store = medium.open();
         (0..5).for_each(|n| drop(store.commit(transaction(n)).unwrap()));
         (medium, store)
@@ -512,7 +512,7 @@ fn a_failed_compaction_anywhere_leaves_a_store_that_opens() {
 
 #[test]
 fn a_full_disk_refuses_writes_until_there_is_room() {
-    let medium = Shared::formatted();
+    let medium = FaultState::formatted();
     let store = medium.open();
     let put = |n: usize| Transaction {
         conditions: vec![],
@@ -542,7 +542,7 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
 /// A regression: nothing could be deleted on a full disk, because a deletion needs space before it frees any.
 #[test]
 fn a_full_disk_takes_deletions_and_after_them_everything() {
-    let medium = Shared::formatted();
+    let medium = FaultState::formatted();
     lock(&medium.0).reserve = Some(512 << 10);
     lock(&medium.0).capacity = Some(3 << 20);
     let store = medium.open();
@@ -583,7 +583,7 @@ fn a_full_disk_takes_deletions_and_after_them_everything() {
 /// forgotten at the first attempt to make room.
 #[test]
 fn writes_resume_as_soon_as_deletions_have_made_room() {
-    let medium = Shared::formatted();
+    let medium = FaultState::formatted();
     lock(&medium.0).reserve = Some(512 << 10);
     lock(&medium.0).capacity = Some(6 << 20);
     let store = medium.open();
@@ -619,7 +619,7 @@ fn writes_resume_as_soon_as_deletions_have_made_room() {
 
 #[test]
 fn a_format_from_the_future_is_refused() {
-    let medium = Shared::formatted();
+    let medium = FaultState::formatted();
     let database = redb::Builder::new().create_with_backend(medium.file(Name::Data)).unwrap();
     let transaction = database.begin_write().unwrap();
     let table: redb::TableDefinition<'_, &str, u64> = redb::TableDefinition::new("meta");

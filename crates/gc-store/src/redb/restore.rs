@@ -31,12 +31,12 @@ pub enum RestoreError<E: std::error::Error + 'static> {
 }
 
 /// What stopped filling the new file.
-enum Stopped<E> {
+enum RestoreStop<E> {
     Disk(Failure),
     Source(E),
 }
 
-impl<E> From<Failure> for Stopped<E> {
+impl<E> From<Failure> for RestoreStop<E> {
     fn from(failure: Failure) -> Self {
         Self::Disk(failure)
     }
@@ -64,8 +64,8 @@ impl RedbStorage {
         let medium = DataFile::of(directory);
         disk::create(&medium, |file| fill(file, revision, objects.into_iter())).map_err(|stopped| {
             match stopped {
-                Stopped::Disk(failure) => RestoreError::Open(failure.at(&directory.join(file::DATA))),
-                Stopped::Source(error) => RestoreError::Source(error),
+                RestoreStop::Disk(failure) => RestoreError::Open(failure.at(&directory.join(file::DATA))),
+                RestoreStop::Source(error) => RestoreError::Source(error),
             }
         })
     }
@@ -75,11 +75,11 @@ fn fill<E>(
     file: &Database,
     revision: Revision,
     mut objects: impl Iterator<Item = Result<KeyValue, E>>,
-) -> Result<(), Stopped<E>> {
+) -> Result<(), RestoreStop<E>> {
     loop {
         let batch: Result<Vec<KeyValue>, E> = objects.by_ref().take(OBJECTS_PER_TRANSACTION).collect();
         let batch: Vec<KeyValue> = batch
-            .map_err(Stopped::Source)?
+            .map_err(RestoreStop::Source)?
             .into_iter()
             .map(|item| KeyValue {
                 create_revision: item.create_revision.min(revision),

@@ -20,7 +20,7 @@ const GROWTH_BYTES: usize = 1024;
 
 /// The result of an attempt to set space aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reserved {
+pub(super) enum Reservation {
     /// It is set aside.
     Yes,
     /// There is not enough.
@@ -33,7 +33,7 @@ pub(super) enum Reserved {
 pub(super) trait Reserve: Send {
     /// Sets it aside, unless that was done before. After a release there must be more room than at that time, unless something
     /// was removed from the data file (`freed`).
-    fn take(&mut self, freed: bool) -> Reserved;
+    fn take(&mut self, freed: bool) -> Reservation;
     /// Releases it. False if there was none.
     fn release(&mut self) -> bool;
 }
@@ -77,29 +77,29 @@ impl ReserveFile {
 }
 
 impl Reserve for ReserveFile {
-    fn take(&mut self, freed: bool) -> Reserved {
+    fn take(&mut self, freed: bool) -> Reservation {
         if fs::metadata(&self.path).is_ok_and(|file| file.len() >= MINIMUM_RESERVE_BYTES) {
-            return Reserved::Yes;
+            return Reservation::Yes;
         }
-        let Some(free) = self.free() else { return Reserved::Unsupported };
+        let Some(free) = self.free() else { return Reservation::Unsupported };
         let wanted = (free / SHARE_OF_FREE).clamp(MINIMUM_RESERVE_BYTES, RESERVE_BYTES);
         // A data file doubles its length when it grows, which takes no space before it is written.
         let besides = if freed { wanted } else { self.known_too_little().max(wanted) };
         if free < wanted.saturating_add(besides) {
-            return Reserved::NoRoom;
+            return Reservation::NoRoom;
         }
         match self.allocate(wanted) {
             Ok(()) => {
                 self.free_when_full = None;
-                Reserved::Yes
+                Reservation::Yes
             }
             Err(error) => {
                 // An incomplete reserve must not occupy the little space that is left.
                 let _ = fs::remove_file(&self.path);
                 if error.kind() == io::ErrorKind::StorageFull {
-                    Reserved::NoRoom
+                    Reservation::NoRoom
                 } else {
-                    Reserved::Unsupported
+                    Reservation::Unsupported
                 }
             }
         }

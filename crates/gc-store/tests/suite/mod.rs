@@ -174,13 +174,13 @@ pub fn ranges_page_and_count(store: &dyn Storage) {
 }
 
 /// Conditions, writes, and the resulting state.
-type Contested = (Vec<(&'static str, u64)>, Vec<Write>, Vec<Option<KeyValue>>);
+type ContestedTransaction = (Vec<(&'static str, u64)>, Vec<Write>, Vec<Option<KeyValue>>);
 
 pub fn transactions_compare_and_set(store: &dyn Storage) {
     let first = write(store, vec![put("a", "1"), put("b", "1")]);
     let a = Some(item("a", "1", first, first));
     let b = Some(item("b", "1", first, first));
-    let cases: Vec<Contested> = vec![
+    let cases: Vec<ContestedTransaction> = vec![
         (vec![("a", 0)], vec![put("a", "x")], vec![a.clone()]),
         (vec![("a", first + 1)], vec![put("a", "x")], vec![a.clone()]),
         (vec![("c", first)], vec![put("c", "x")], vec![None]),

@@ -113,12 +113,12 @@ fn suspended_unreadable_and_zoned_schedules() {
 }
 
 /// A finished or running Job of the CronJob `tick`, by name: how it ended, and when it started (second of the minute).
-type Finished = (&'static str, &'static str, Option<i64>);
+type FinishedJob = (&'static str, &'static str, Option<i64>);
 
 /// The scenarios CJ-T of the specification: limits of successful and failed Jobs, the Jobs, and which of them are deleted.
 #[test]
 fn history_limits_are_those_of_the_specification() {
-    let table: [(&str, Value, Value, &[Finished], &[&str]); 6] = [
+    let table: [(&str, Value, Value, &[FinishedJob], &[&str]); 6] = [
         ("CJ-T02", json!(2), json!(1), &[("a", "Complete", Some(1))], &[]),
         (
             "CJ-T03",

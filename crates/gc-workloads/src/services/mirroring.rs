@@ -97,11 +97,11 @@ fn is_mirrored(endpoints: &Object) -> bool {
     endpoints.label(SKIP_MIRROR) != Some("true") && endpoints.annotation(ELECTION_RECORD).is_none()
 }
 
-type Wanted = BTreeMap<(Family, String), (Vec<Value>, BTreeMap<String, Value>)>;
+type WantedSlices = BTreeMap<(Family, String), (Vec<Value>, BTreeMap<String, Value>)>;
 
 /// The endpoints by family and ports. What cannot be mirrored is noted.
-fn wanted(endpoints: &Object, plan: &mut Plan) -> Wanted {
-    let mut wanted = Wanted::new();
+fn wanted(endpoints: &Object, plan: &mut Plan) -> WantedSlices {
+    let mut wanted = WantedSlices::new();
     let (mut invalid, mut skipped) = (0, 0);
     for subset in items(&endpoints.value["subsets"]) {
         let ports = ports(&subset["ports"]);

@@ -33,7 +33,7 @@ pub(crate) struct Options {
 
 /// What is to be completed.
 #[derive(Debug, PartialEq, Eq)]
-enum Wanted {
+enum CompletionKind {
     /// These words are all there are.
     Words(Vec<String>),
     /// The name of a file.
@@ -44,9 +44,9 @@ enum Wanted {
     Name { kind: String, begin: String, prefix: String },
 }
 
-fn matching<'a>(all: impl IntoIterator<Item = &'a str>, prefix: &str, begin: &str) -> Wanted {
+fn matching<'a>(all: impl IntoIterator<Item = &'a str>, prefix: &str, begin: &str) -> CompletionKind {
     let fitting = all.into_iter().filter(|one| one.starts_with(begin));
-    Wanted::Words(fitting.map(|one| format!("{prefix}{one}")).collect())
+    CompletionKind::Words(fitting.map(|one| format!("{prefix}{one}")).collect())
 }
 
 /// The flag of a word, and whether its value is the next word.
@@ -67,16 +67,20 @@ fn is_of(arg: &Arg, names: &[&str]) -> bool {
 }
 
 /// A value of a flag or of an argument that is no object.
-fn value(arg: &Arg, prefix: &str, begin: &str) -> Wanted {
+fn value(arg: &Arg, prefix: &str, begin: &str) -> CompletionKind {
     let possible = arg.get_possible_values();
     if !possible.is_empty() {
         return matching(possible.iter().map(clap::builder::PossibleValue::get_name), prefix, begin);
     }
     if is_of(arg, &OF_FILES) {
-        return Wanted::File;
+        return CompletionKind::File;
     }
     if arg.get_id() == NAMESPACE {
-        return Wanted::Name { kind: "namespaces".into(), begin: begin.into(), prefix: prefix.into() };
+        return CompletionKind::Name {
+            kind: "namespaces".into(),
+            begin: begin.into(),
+            prefix: prefix.into(),
+        };
     }
     // The help of `--output` lists its values.
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
@@ -85,7 +89,7 @@ fn value(arg: &Arg, prefix: &str, begin: &str) -> Wanted {
             let formats = formats.split([',', ';']).map(|format| format.trim().trim_end_matches('…'));
             matching(formats.filter(|format| !format.contains(' ')), prefix, begin)
         }
-        None => Wanted::Words(Vec::new()),
+        None => CompletionKind::Words(Vec::new()),
     }
 }
 
@@ -125,7 +129,7 @@ impl<'a> Line<'a> {
     }
 
     /// What is left to be completed, of a last word.
-    fn wanted(&self, last: &str) -> Wanted {
+    fn wanted(&self, last: &str) -> CompletionKind {
         let command = self.command;
         if let Some(arg) = self.pending {
             return value(arg, "", last);
@@ -145,18 +149,24 @@ impl<'a> Line<'a> {
         if !below.is_empty() {
             return matching(below, "", last);
         }
-        let Some(operand) = command.get_positionals().next() else { return Wanted::Words(Vec::new()) };
+        let Some(operand) = command.get_positionals().next() else {
+            return CompletionKind::Words(Vec::new());
+        };
         if !is_of(operand, &[OF_OBJECTS]) {
             return value(operand, "", last);
         }
         match (last.split_once('/'), self.operands.first()) {
-            (Some((kind, begin)), _) => {
-                Wanted::Name { kind: kind.to_owned(), begin: begin.to_owned(), prefix: format!("{kind}/") }
-            }
-            (None, Some(kind)) if !kind.contains('/') => {
-                Wanted::Name { kind: (*kind).to_owned(), begin: last.to_owned(), prefix: String::new() }
-            }
-            _ => Wanted::Resource(last.to_owned()),
+            (Some((kind, begin)), _) => CompletionKind::Name {
+                kind: kind.to_owned(),
+                begin: begin.to_owned(),
+                prefix: format!("{kind}/"),
+            },
+            (None, Some(kind)) if !kind.contains('/') => CompletionKind::Name {
+                kind: (*kind).to_owned(),
+                begin: last.to_owned(),
+                prefix: String::new(),
+            },
+            _ => CompletionKind::Resource(last.to_owned()),
         }
     }
 
@@ -184,10 +194,10 @@ pub(crate) fn complete(mut command: Command, words: &[String]) -> anyhow::Result
     let (last, before) = words.split_last().map_or(("", words), |(last, before)| (last.as_str(), before));
     let line = Line::of(&command, before);
     let wanted = line.wanted(last);
-    let directive = if wanted == Wanted::File { FILES } else { NO_FILES };
+    let directive = if wanted == CompletionKind::File { FILES } else { NO_FILES };
     let mut fitting = match wanted {
-        Wanted::Words(words) => words,
-        Wanted::File => Vec::new(),
+        CompletionKind::Words(words) => words,
+        CompletionKind::File => Vec::new(),
         asked => {
             let runtime = gc_process::tasks::runtime()?;
             let found =
@@ -206,17 +216,20 @@ pub(crate) fn complete(mut command: Command, words: &[String]) -> anyhow::Result
     gc_inspect::output::write(&out)
 }
 
-async fn ask(wanted: &Wanted, (access, namespace): (Access, Option<String>)) -> anyhow::Result<Vec<String>> {
+async fn ask(
+    wanted: &CompletionKind,
+    (access, namespace): (Access, Option<String>),
+) -> anyhow::Result<Vec<String>> {
     let gatherer = Gatherer::new(access.connect().await?, gather::now()).await?;
     match wanted {
-        Wanted::Words(words) => Ok(words.clone()),
-        Wanted::File => Ok(Vec::new()),
-        Wanted::Resource(begin) => {
+        CompletionKind::Words(words) => Ok(words.clone()),
+        CompletionKind::File => Ok(Vec::new()),
+        CompletionKind::Resource(begin) => {
             let all = gatherer.catalog.all().iter().filter(|resource| resource.has("list"));
             let names = all.map(|resource| resource.name.to_string());
             Ok(names.filter(|name| name.starts_with(begin.as_str())).collect())
         }
-        Wanted::Name { kind, begin, prefix } => {
+        CompletionKind::Name { kind, begin, prefix } => {
             let namespace = namespace.unwrap_or_else(|| gatherer.default_namespace().to_owned());
             let mut fitting = Vec::new();
             for resource in gatherer.catalog.find(kind)? {
@@ -240,17 +253,17 @@ mod tests {
     fn what_is_wanted_follows_from_the_words() {
         let mut command = crate::described();
         command.build();
-        let name = |kind: &str, begin: &str, prefix: &str| Wanted::Name {
+        let name = |kind: &str, begin: &str, prefix: &str| CompletionKind::Name {
             kind: kind.to_owned(),
             begin: begin.to_owned(),
             prefix: prefix.to_owned(),
         };
-        let words = |words: &[&str]| Wanted::Words(words.iter().map(ToString::to_string).collect());
+        let words = |words: &[&str]| CompletionKind::Words(words.iter().map(ToString::to_string).collect());
         for (typed, expected) in [
             (&["wh"][..], words(&["why"])),
             (&["plan", ""], words(&["delete"])),
             (&["why", "--journ"], words(&["--journal"])),
-            (&["why", "po"], Wanted::Resource("po".to_owned())),
+            (&["why", "po"], CompletionKind::Resource("po".to_owned())),
             (&["why", "pod/we"], name("pod", "we", "pod/")),
             (&["why", "pod", "we"], name("pod", "we", "")),
             (&["plan", "delete", "-n", "sh"], name("namespaces", "sh", "")),
@@ -259,10 +272,10 @@ mod tests {
             (&["plan", "delete", "--cascade", "b"], words(&["background"])),
             (&["plan", "delete", "--cascade=o"], words(&["--cascade=orphan"])),
             (&["stuck", "-o", "j"], words(&["json", "jsonpath="])),
-            (&["tree", "-w", "po"], Wanted::Resource("po".to_owned())),
-            (&["why", "pod/a", "po"], Wanted::Resource("po".to_owned())),
-            (&["stuck", "--kubeconfig", "f"], Wanted::File),
-            (&["policy", "check", "f"], Wanted::File),
+            (&["tree", "-w", "po"], CompletionKind::Resource("po".to_owned())),
+            (&["why", "pod/a", "po"], CompletionKind::Resource("po".to_owned())),
+            (&["stuck", "--kubeconfig", "f"], CompletionKind::File),
+            (&["policy", "check", "f"], CompletionKind::File),
             (&["completion", "z"], words(&["zsh"])),
             (&["pause", ""], words(&[])),
             (&["pause", "--request"], words(&["--request-timeout"])),

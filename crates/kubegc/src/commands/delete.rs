@@ -9,7 +9,7 @@ use gc_explain::plan::{BlastRadius, Target};
 use gc_inspect::gather::{self, Gatherer};
 use gc_inspect::output::Output;
 use gc_inspect::plan::{self, Cascade};
-use gc_inspect::target::{Named, Partial, Targets};
+use gc_inspect::target::{NamedObject, Partial, Targets};
 use gc_inspect::unanswered::NotDeleted;
 use gc_kube::ApiClient;
 use gc_process::access::Access;
@@ -81,7 +81,7 @@ pub(crate) fn run(options: &DeleteOptions) -> anyhow::Result<()> {
 /// Asks for the deletions. Why some were not accepted.
 async fn send_all(
     client: &ApiClient,
-    targets: &[(Named, Target)],
+    targets: &[(NamedObject, Target)],
     cascade: Cascade,
 ) -> anyhow::Result<Vec<anyhow::Error>> {
     let mut failures = Vec::new();

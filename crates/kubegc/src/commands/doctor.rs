@@ -116,7 +116,7 @@ pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<()> {
         let examined = options.watch.repeat(async || {
             let findings = doctor::diagnose(&examine(&client, &examination, patience).await?);
             match &options.output {
-                Form::Common(output) => output::print(&doctor::Examined(&findings), output)?,
+                Form::Common(output) => output::print(&doctor::Examination(&findings), output)?,
                 Form::Sarif => output::write(&formats::sarif(&findings))?,
                 Form::JUnit => output::write(&formats::junit(&findings))?,
             }

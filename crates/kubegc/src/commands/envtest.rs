@@ -24,14 +24,14 @@ use gc_embedded::workloads::WorkloadOptions;
 use gc_process::UsageError;
 use gc_process::collectors::{ControllerOptions, Surroundings};
 use gc_process::logging::{self, LogOptions};
-use gc_process::operations::{self, PageAnswer, Pages, Protection, Shown};
+use gc_process::operations::{self, OperationsPages, PageAnswer, Pages, Protection};
 use gc_registry::admission::Plugins;
 use prometheus_client::registry::Registry;
 
 use crate::exit;
 use apiserver_flags::{ABSENT_PLUGINS, APISERVER_FLAGS, PERMANENT_PLUGINS, effective, ignored, switch};
 pub(crate) use assets::{EnvtestCommand, run};
-use flags::{Flag, Given};
+use flags::{Flag, GivenFlags};
 
 /// Which collectors run, in the words of `--controllers`; `gc` is the collector of owner references.
 const CONTROLLERS: &str = "KUBEGC_ENVTEST_CONTROLLERS";
@@ -92,7 +92,7 @@ fn program(
     name: &str,
     known: &[Flag],
     arguments: impl Iterator<Item = String>,
-    run: impl FnOnce(&Given) -> anyhow::Result<()>,
+    run: impl FnOnce(&GivenFlags) -> anyhow::Result<()>,
 ) -> anyhow::Result<ExitCode> {
     // The real programs end with 1 where a flag is unknown, and test frameworks show what is said.
     let given = flags::parse(known, arguments)?;
@@ -126,7 +126,7 @@ fn controllers() -> Option<Vec<String>> {
 }
 
 /// The plugins of a list that this server has. It says which are not there, and which stay on.
-fn plugins(given: &Given, flag: &str) -> anyhow::Result<Vec<String>> {
+fn plugins(given: &GivenFlags, flag: &str) -> anyhow::Result<Vec<String>> {
     let (mut ours, mut others) = (Vec::new(), Vec::new());
     for name in given.words(flag) {
         if Plugins::names().contains(&name) {
@@ -146,17 +146,17 @@ fn plugins(given: &Given, flag: &str) -> anyhow::Result<Vec<String>> {
 }
 
 /// The range of addresses of Services: the first of two, as there is one family of addresses.
-fn service_range(given: &Given) -> &str {
+fn service_range(given: &GivenFlags) -> &str {
     let given = given.last("service-cluster-ip-range").unwrap_or(SERVICE_RANGE);
     given.split(',').next().filter(|range| !range.is_empty()).unwrap_or(SERVICE_RANGE)
 }
 
-enum Running {
+enum RunningProgram {
     Alone(RunningServer),
     Collecting(Box<Up>),
 }
 
-fn apiserver(given: &Given) -> anyhow::Result<()> {
+fn apiserver(given: &GivenFlags) -> anyhow::Result<()> {
     let number =
         |name: &str, text: &str| UsageError::new(format!("--{name} {text}: not a number from 0 to 65535"));
     let port = match given.last("secure-port") {
@@ -195,7 +195,7 @@ fn apiserver(given: &Given) -> anyhow::Result<()> {
     gc_process::tasks::block_on(async {
         let mut ended = apiserver::stop_signals()?;
         let running = match controllers() {
-            None => Running::Alone(apiserver::serve(&options, None).await?),
+            None => RunningProgram::Alone(apiserver::serve(&options, None).await?),
             Some(controllers) => {
                 let settings = ControllerOptions { controllers, ..ControllerOptions::default() };
                 let clock = CollectorClock::default();
@@ -209,13 +209,13 @@ fn apiserver(given: &Given) -> anyhow::Result<()> {
                     None,
                 )
                 .await?;
-                Running::Collecting(Box::new(up))
+                RunningProgram::Collecting(Box::new(up))
             }
         };
         ended.recv().await;
         match running {
-            Running::Alone(server) => server.shutdown().await,
-            Running::Collecting(up) => up.shutdown().await,
+            RunningProgram::Alone(server) => server.shutdown().await,
+            RunningProgram::Collecting(up) => up.shutdown().await,
         }
         anyhow::Ok(())
     })
@@ -253,7 +253,7 @@ fn client_addresses(urls: &str) -> anyhow::Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-fn etcd(given: &Given) -> anyhow::Result<()> {
+fn etcd(given: &GivenFlags) -> anyhow::Result<()> {
     let addresses = client_addresses(given.last("listen-client-urls").unwrap_or(DEFAULT_ETCD_URL))?;
     gc_process::tasks::block_on(async {
         let mut ended = apiserver::stop_signals()?;
@@ -262,7 +262,7 @@ fn etcd(given: &Given) -> anyhow::Result<()> {
             let pages: Arc<dyn Pages> = Arc::new(EtcdHealth);
             operations::serve(
                 address,
-                Shown { metrics: Arc::new(Registry::default()), ready, pages: Some(pages) },
+                OperationsPages { metrics: Arc::new(Registry::default()), ready, pages: Some(pages) },
                 Arc::new(Protection::Open),
             )
             .await?;

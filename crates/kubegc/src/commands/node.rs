@@ -25,7 +25,7 @@ use gc_node::{
 use gc_process::access::{self, ContextFlags};
 use gc_process::kubeconfig::{self, Caller};
 use gc_process::logging::LogOptions;
-use gc_process::operations::{self, Pages, Protection, Shown, TlsFlags};
+use gc_process::operations::{self, OperationsPages, Pages, Protection, TlsFlags};
 use serde_json::Value;
 use tracing::{info, warn};
 
@@ -298,7 +298,7 @@ impl Standing {
             let health = Arc::clone(&standing.health);
             let ready = Arc::clone(&health.ready);
             let pages: Arc<dyn Pages> = Arc::new(NodePages { health, clock: standing.clock.clone() });
-            let shown = Shown { metrics, ready, pages: Some(pages) };
+            let shown = OperationsPages { metrics, ready, pages: Some(pages) };
             let address = operations::serve(options.bind_address, shown, Arc::new(protection)).await?;
             info!(%address, "metrics and health");
         }

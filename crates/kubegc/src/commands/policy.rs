@@ -147,7 +147,7 @@ pub(crate) fn run(command: &PolicyCommand) -> anyhow::Result<()> {
             return Ok(());
         }
     };
-    let mut checked = Checked::default();
+    let mut checked = CheckedPolicies::default();
     for file in options.files.iter().chain(&options.manifests.filenames) {
         let policies = manifests(file)?;
         if policies.is_empty() {
@@ -170,7 +170,7 @@ pub(crate) fn run(command: &PolicyCommand) -> anyhow::Result<()> {
 
 /// The policies of the files, in their order.
 #[derive(Debug, Default)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedPolicies {
     policies: Vec<CheckedPolicy>,
 }
 
@@ -231,7 +231,7 @@ impl CheckedPolicy {
     }
 }
 
-impl Checked {
+impl CheckedPolicies {
     /// The policies of a text; the first would have this status.
     #[cfg(test)]
     fn with_preview(text: &str, status: Value) -> Self {
@@ -246,7 +246,7 @@ impl Checked {
     }
 }
 
-impl Answer for Checked {
+impl Answer for CheckedPolicies {
     fn value(&self) -> Value {
         let item = |policy: &CheckedPolicy| {
             let (name, is_valid) = (policy.name(), policy.errors.is_empty());
@@ -331,13 +331,15 @@ mod tests {
         spec: {target: {apiVersion: v1, kind: ConfigMap}, maxAge: 24h}\n";
 
     /// The policies of a file with this text.
-    fn checked(text: &str) -> Checked {
+    fn checked(text: &str) -> CheckedPolicies {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        Checked { policies: manifests(file.path()).unwrap().into_iter().map(CheckedPolicy::of).collect() }
+        CheckedPolicies {
+            policies: manifests(file.path()).unwrap().into_iter().map(CheckedPolicy::of).collect(),
+        }
     }
 
-    fn text(checked: &Checked) -> String {
+    fn text(checked: &CheckedPolicies) -> String {
         let mut out = Vec::new();
         checked.text(false, &mut out).unwrap();
         String::from_utf8(out).unwrap()
@@ -386,7 +388,7 @@ mod tests {
         let status = json!({"selected": 2, "due": 1, "kept": 0, "unclear": 0,
             "examples": [{"namespace": "shop", "name": "a", "why": "older than 24h"}]});
         let text_of_both = format!("{GOOD}---\n{}", GOOD.replace("24h", "1y"));
-        let checked = Checked::with_preview(&text_of_both, status.clone());
+        let checked = CheckedPolicies::with_preview(&text_of_both, status.clone());
         let error =
             "spec.maxAge: \"1y\" has the unknown unit \"y\"; expected one of ns, us, ms, s, m, h, d, w";
         assert_eq!(
@@ -408,7 +410,7 @@ mod tests {
 
     #[test]
     fn checked_policies_look_as_they_should() {
-        let checked = Checked::with_preview(
+        let checked = CheckedPolicies::with_preview(
             "metadata: {name: failed-pods}\napiVersion: kubegc.io/v1alpha1\nkind: RetentionPolicy\n\
              spec: {target: {apiVersion: v1, kind: Pod}, maxAge: 7d}\n---\n\
              metadata: {name: wrong}\napiVersion: kubegc.io/v1alpha1\nkind: RetentionPolicy\nspec: {maxage: 7d}\n",

@@ -14,7 +14,7 @@ use gc_explain::text::count;
 use gc_inspect::gather::{self, Gatherer};
 use gc_inspect::output::{self, Answer, Output};
 use gc_inspect::protect as reading;
-use gc_inspect::target::{Named, Targets};
+use gc_inspect::target::{NamedObject, Targets};
 use gc_kube::ApiClient;
 use gc_process::access::Access;
 use gc_process::screen::{complain, stdout};
@@ -186,7 +186,7 @@ async fn mark_all(options: &ProtectOptions, gatherer: &Gatherer) -> anyhow::Resu
 }
 
 /// Sets or removes the mark of one object, if it is still the same object when the change arrives.
-async fn set_mark(gatherer: &Gatherer, named: &Named, mark: Option<&str>) -> anyhow::Result<()> {
+async fn set_mark(gatherer: &Gatherer, named: &NamedObject, mark: Option<&str>) -> anyhow::Result<()> {
     let object = named.read(gatherer).await?;
     let mut metadata = json!({"uid": object["metadata"]["uid"], "annotations": {MARK: mark}});
     if mark.is_none() && !object["metadata"]["labels"][MARK].is_null() {

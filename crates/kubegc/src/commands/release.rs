@@ -13,7 +13,7 @@ use gc_explain::release::Release;
 use gc_inspect::gather::{self, Gatherer};
 use gc_inspect::output::{self, Answer, Output};
 use gc_inspect::release::{ReleaseAnswer, ask};
-use gc_inspect::target::{Named, Targets};
+use gc_inspect::target::{NamedObject, Targets};
 use gc_kube::ApiClient;
 use gc_process::access::Access;
 use gc_process::screen::{complain, stdout};
@@ -84,7 +84,7 @@ pub(crate) fn run(options: &ReleaseOptions) -> anyhow::Result<()> {
 }
 
 /// The one object that is meant.
-fn one(mut named: Vec<Named>) -> anyhow::Result<Named> {
+fn one(mut named: Vec<NamedObject>) -> anyhow::Result<NamedObject> {
     match (named.pop(), named.is_empty()) {
         (Some(one), true) => Ok(one),
         _ => Err(UsageError::new("release one finalizer of one object at a time").into()),

@@ -25,7 +25,7 @@ use gc_console::page::requester::Cluster;
 use gc_console::page::{Page, listener};
 use gc_embedded::apiserver;
 use gc_inspect::resident::Resident;
-use gc_inspect::stuck_metrics::{StuckMetrics, Watched};
+use gc_inspect::stuck_metrics::{StuckMetrics, WatchedCluster};
 use gc_kube::namespaces::NamespaceFeed;
 use gc_kube::{ApiClient, MetadataCollector, Observer, Observers, StatusBoard, SyncState};
 use gc_metrics::Catalogue;
@@ -35,7 +35,7 @@ use gc_process::collectors::Surroundings;
 use gc_process::journal::Journal;
 use gc_process::kubeconfig::Caller;
 use gc_process::lease::election::{self, Candidate, ShownPages};
-use gc_process::operations::{self, Protection, Shown, TlsFlags};
+use gc_process::operations::{self, OperationsPages, Protection, TlsFlags};
 use gc_process::{logging, preflight};
 use tokio::signal::unix::SignalKind;
 use tokio::task::JoinSet;
@@ -195,7 +195,7 @@ impl Parts {
             clock: self.client.server_clock().cloned(),
             failed_rounds: AtomicU64::new(0),
         };
-        let shown = Shown {
+        let shown = OperationsPages {
             metrics: Arc::new(std::mem::take(&mut self.catalogue).into()),
             ready: Arc::clone(ready),
             pages: Some(Arc::new(pages)),
@@ -255,7 +255,7 @@ async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -
     let work = settings.collects_by_owners().then(|| {
         tasks.spawn(watch_readiness(collector.board(), Arc::clone(&ready)).boxed());
         let (watched, leadership) =
-            (Watched { client: client.clone(), resident: graph }, live.leadership.clone());
+            (WatchedCluster { client: client.clone(), resident: graph }, live.leadership.clone());
         let acts = move || ready.load(Ordering::Acquire) && leadership.leads();
         tasks.spawn(stuck.follow(watched, acts).boxed());
         let shutdown = async move {

@@ -57,10 +57,10 @@ pub(crate) struct UndoOptions {
 }
 
 /// Why nothing is undone, and what to try.
-fn nothing_found(place: &records::Place) -> String {
+fn nothing_found(place: &records::RecordLocation) -> String {
     let soon = match place {
-        records::Place::Directory(_) => String::new(),
-        records::Place::Bucket { .. } => {
+        records::RecordLocation::Directory(_) => String::new(),
+        records::RecordLocation::Bucket { .. } => {
             format!("; the recorder writes to a bucket every {} s: try again", FLUSH_PERIOD.as_secs())
         }
     };
@@ -119,7 +119,7 @@ mod tests {
     use clap::{Command, FromArgMatches as _};
     use gc_embedded::embedded::{Beginning, EmbeddedCluster};
     use gc_explain::undo::{Record, chosen};
-    use gc_inspect::target::Wanted;
+    use gc_inspect::target::WantedObjects;
     use gc_kube::ApiClient;
     use serde_json::json;
 
@@ -134,7 +134,7 @@ mod tests {
                 "s3://b/a/ has no record of what was asked for; the recorder writes to a bucket every 10 s: try again",
             ),
         ] {
-            let Ok(place) = place.parse::<records::Place>();
+            let Ok(place) = place.parse::<records::RecordLocation>();
             assert_eq!(nothing_found(&place), expected);
         }
     }
@@ -151,7 +151,7 @@ mod tests {
         let chosen = chosen(records, &selection.choice(&is_selected));
         let taken = records.iter().filter(|record| chosen.takes(record));
         let names = taken.map(|record| format!("{}/{}", record.place().namespace, record.place().name));
-        let is_missing = |wanted: &&Wanted| !records.iter().any(|record| undo::names(wanted, record));
+        let is_missing = |wanted: &&WantedObjects| !records.iter().any(|record| undo::names(wanted, record));
         Ok((names.collect(), selection.wanted.iter().filter(is_missing).count()))
     }
 

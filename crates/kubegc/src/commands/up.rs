@@ -16,14 +16,14 @@ use gc_embedded::apiserver::{self, ServerOptions};
 use gc_embedded::clock::CollectorClock;
 use gc_embedded::up::{ADMINISTRATOR, Up};
 use gc_embedded::workloads::WorkloadOptions;
-use gc_inspect::stuck_metrics::{StuckMetrics, Watched};
+use gc_inspect::stuck_metrics::{StuckMetrics, WatchedCluster};
 use gc_kube::ApiClient;
 use gc_metrics::Catalogue;
 use gc_process::collector_metrics::CollectorMetrics;
 use gc_process::collectors::{ControllerOptions, Surroundings};
 use gc_process::journal::{InMemoryOnly, Journal, JournalOptions, SERVER_JOURNAL};
 use gc_process::logging::{self, LogOptions};
-use gc_process::operations::{self, Protection, Shown, TlsFlags};
+use gc_process::operations::{self, OperationsPages, Protection, TlsFlags};
 use gc_process::{UsageError, background as detach};
 use gc_registry::api::UserInfo;
 use tokio::sync::mpsc;
@@ -124,8 +124,8 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     let events = events.map(|events| tokio::spawn(events.write(client.clone()).boxed()));
     let orders = up.control.console().map(|page| tokio::spawn(page.follow_orders()));
     let is_shown = options.bind_address.is_some();
-    let stuck =
-        is_shown.then(|| tokio::spawn(stuck.follow(Watched { client, resident: None }, || true).boxed()));
+    let stuck = is_shown
+        .then(|| tokio::spawn(stuck.follow(WatchedCluster { client, resident: None }, || true).boxed()));
     let done = attend(options, &up, catalogue, &mut ended).await;
     if let Some(orders) = orders {
         orders.abort();
@@ -162,7 +162,7 @@ async fn attend(
     let kubeconfig = apiserver::write_kubeconfig(&options.server, &up.server)?;
     if let Some(address) = options.bind_address {
         let ready = Arc::new(AtomicBool::new(true));
-        let shown = Shown { metrics: Arc::new(catalogue.into()), ready, pages: None };
+        let shown = OperationsPages { metrics: Arc::new(catalogue.into()), ready, pages: None };
         let way = up.server.in_process("kubegc");
         let client = ApiClient::in_process(move |request| way.call(request));
         let protection = Protection::of(address, &options.tls, Some(&client))?;

@@ -8,7 +8,7 @@ use gc_inspect::gather::{self, Gatherer};
 use gc_inspect::output::{self, Output};
 use gc_inspect::sources::JournalFlags;
 use gc_inspect::stuck;
-use gc_inspect::target::{Named, Partial, Targets};
+use gc_inspect::target::{NamedObject, Partial, Targets};
 use gc_inspect::why::{self, Answers, WhySources};
 use gc_kube::ApiClient;
 use gc_process::access::Access;
@@ -90,7 +90,7 @@ async fn one(options: &WhyOptions, client: &ApiClient, patience: std::time::Dura
 }
 
 /// The answer of the collector that is named, or of the server if it answers questions.
-async fn asked(options: &WhyOptions, client: &ApiClient, named: &[Named]) -> Option<QueryResponse> {
+async fn asked(options: &WhyOptions, client: &ApiClient, named: &[NamedObject]) -> Option<QueryResponse> {
     let question = Query::Why { objects: attached::subjects(named) };
     let inquiry = QueryRequest::new(&options.output, question)
         .filter(|_| !options.no_collector && options.audit_log.is_none())?;

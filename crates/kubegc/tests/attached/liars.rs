@@ -115,7 +115,7 @@ fn empty(list: &mut Value) {
 fn as_it_is(_: &mut Value) {}
 
 /// Owned objects that must stay, with everything that runs.
-struct Owned {
+struct OwnedObjects {
     _server: Kubegc,
     admin: Admin,
     proxy: Proxy,
@@ -123,7 +123,7 @@ struct Owned {
     living: Vec<(String, String)>,
 }
 
-impl Owned {
+impl OwnedObjects {
     /// Owners of as many kinds as there are liars, each with a namesake in another resource, a sibling, and a dependent.
     fn begin(kinds: usize) -> Self {
         let server = Kubegc::start("apiserver");
@@ -236,7 +236,7 @@ fn what_is_not_the_list_deletes_nothing() {
         ),
         none("something compressed", JSON, &b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03"[..]),
     ];
-    let owned = Owned::begin(liars.len());
+    let owned = OwnedObjects::begin(liars.len());
     owned.suffer(liars);
     owned.ends();
 }
@@ -280,7 +280,7 @@ fn a_list_that_lacks_what_is_there_deletes_nothing() {
             read: honest(),
         },
     ];
-    let owned = Owned::begin(liars.len());
+    let owned = OwnedObjects::begin(liars.len());
     owned.suffer(liars);
     owned.ends();
 }

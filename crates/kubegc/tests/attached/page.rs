@@ -74,7 +74,7 @@ impl Browser {
 
 /// A server with two namespaces, a collector with a page, and two accounts: one that may do everything, and one with a Role in
 /// the namespace `bank`.
-struct Place {
+struct PageWorld {
     server: Kubegc,
     admin: Admin,
     run: Run,
@@ -91,7 +91,7 @@ fn account(admin: &Admin, namespace: &str, name: &str) -> String {
     made["status"]["token"].as_str().unwrap().to_owned()
 }
 
-fn place(arguments: &[&str]) -> Place {
+fn place(arguments: &[&str]) -> PageWorld {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
     for namespace in ["shop", "bank"] {
@@ -122,10 +122,10 @@ fn place(arguments: &[&str]) -> Place {
     let run = Run::with(&privileged_for_all(&server), &all);
     let address = address_of(&run);
     let browser = Browser::of(&address);
-    Place { server, admin, run, browser, address, tokens }
+    PageWorld { server, admin, run, browser, address, tokens }
 }
 
-impl Place {
+impl PageWorld {
     /// A cascade in each namespace that has come to its end, an object that is held, and a Secret.
     fn furnish(&self) {
         self.begin_cascades();
@@ -169,7 +169,7 @@ fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
 
-fn link(place: &Place, file: &Path) -> String {
+fn link(place: &PageWorld, file: &Path) -> String {
     let (code, out, error) = kubegc(&["ui", "--collector", &place.address], file);
     assert_eq!((code, error.as_str()), (Some(0), ""), "{out}");
     out.trim().strip_prefix(&format!("https://{}", place.address)).unwrap().to_owned()
@@ -179,7 +179,7 @@ fn link(place: &Place, file: &Path) -> String {
 fn users_see_what_they_may_list_and_change_nothing() {
     let place = place(&[]);
     place.furnish();
-    let Place { admin, browser, tokens: [root, ann], .. } = &place;
+    let PageWorld { admin, browser, tokens: [root, ann], .. } = &place;
     let (root, ann) = (bearer(root), bearer(ann));
     let (root, ann) = ([("authorization", root.as_str())], [("authorization", ann.as_str())]);
 
@@ -256,7 +256,7 @@ fn users_see_what_they_may_list_and_change_nothing() {
 fn a_link_opens_a_session_that_gives_orders_with_the_rights_of_its_user() {
     let place = place(&["--ui-orders"]);
     place.furnish();
-    let Place { admin, browser, tokens: [root, ann], .. } = &place;
+    let PageWorld { admin, browser, tokens: [root, ann], .. } = &place;
     let maps = "/api/v1/namespaces/bank/configmaps";
     let owned = admin.create(maps, &json!({"metadata": {"name": "owned"}}));
     let files = [place.kubeconfig("root", root), place.kubeconfig("ann", ann)];

@@ -7,7 +7,7 @@ use http::Method;
 
 use crate::support::{Kubegc, Signal};
 use crate::support_cluster::{Admin, LEASE, QUICK_LEASE, Run, least_privileged, until};
-use crate::support_proxy::{Fault, Forwarded, Proxy};
+use crate::support_proxy::{Fault, ForwardedRequest, Proxy};
 
 const DEPENDENTS: usize = 200;
 
@@ -49,7 +49,7 @@ impl Pair {
         until("the leader is at it", || self.deletions(0).iter().any(|deletion| deletion.code == Some(200)));
     }
 
-    fn deletions(&self, replica: usize) -> Vec<Forwarded> {
+    fn deletions(&self, replica: usize) -> Vec<ForwardedRequest> {
         let mut forwarded = self.proxies[replica].forwarded();
         forwarded.retain(|request| is_deletion(&request.method, &request.path));
         forwarded

@@ -21,16 +21,16 @@ const FLAGS: [(&str, &[&str]); 7] = [
 const FORMS: &str = "Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…";
 
 /// Flags, and why they are not taken.
-type Absent = (&'static str, &'static str);
+type AbsentFlags = (&'static str, &'static str);
 
-const WORKS_ON: Absent = ("-l -f -w -o", "works until it is stopped");
-const SERVER: Absent = ("-n -A -l -f -w -o cluster", "is a server");
-const LOCAL: Absent = ("-n -A -l -f -w -o cluster", "asks no cluster");
-const AN_ORDER: Absent = ("-n -A -l -f -w -o", "an order to all collectors");
+const WORKS_ON: AbsentFlags = ("-l -f -w -o", "works until it is stopped");
+const SERVER: AbsentFlags = ("-n -A -l -f -w -o cluster", "is a server");
+const LOCAL: AbsentFlags = ("-n -A -l -f -w -o cluster", "asks no cluster");
+const AN_ORDER: AbsentFlags = ("-n -A -l -f -w -o", "an order to all collectors");
 
 /// Each command with the flags that it takes.
 #[rustfmt::skip]
-const TABLE: [(&str, &str, &[Absent]); 31] = [
+const TABLE: [(&str, &str, &[AbsentFlags]); 31] = [
     ("tree", "-n -A -l -f -w -o cluster", &[]),
     ("why", "-n -A -l -f -w -o cluster", &[]),
     ("stuck", "-n -A -l -f -w -o cluster", &[]),

@@ -72,7 +72,7 @@ struct Rule {
 
 /// A request that was forwarded.
 #[derive(Clone, Debug)]
-pub struct Forwarded {
+pub struct ForwardedRequest {
     pub at: Instant,
     pub method: Method,
     pub path: String,
@@ -82,11 +82,11 @@ pub struct Forwarded {
     pub identity: Vec<String>,
 }
 
-struct Shared {
+struct ProxyState {
     upstream: Mutex<ApiClient>,
     next: AtomicUsize,
     rules: Mutex<Vec<Rule>>,
-    forwarded: Mutex<Vec<Forwarded>>,
+    forwarded: Mutex<Vec<ForwardedRequest>>,
     /// Counts the cuts; a change ends every connection.
     cuts: watch::Sender<usize>,
     /// Counts the ends of faults; a change ends every stall.
@@ -97,7 +97,7 @@ struct Shared {
 
 /// A running proxy.
 pub struct Proxy {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     runtime: tokio::runtime::Runtime,
     address: SocketAddr,
     authority: String,
@@ -120,7 +120,7 @@ impl Proxy {
             .with_single_cert(vec![certified.cert.der().clone()], key)
             .unwrap();
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             upstream: Mutex::new(client),
             next: AtomicUsize::new(0),
             rules: Mutex::default(),
@@ -222,12 +222,12 @@ impl Proxy {
         self.shared.partitioned.send_replace(partitioned);
     }
 
-    pub fn forwarded(&self) -> Vec<Forwarded> {
+    pub fn forwarded(&self) -> Vec<ForwardedRequest> {
         self.shared.forwarded.lock().unwrap().clone()
     }
 }
 
-async fn accept(listener: tokio::net::TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) {
+async fn accept(listener: tokio::net::TcpListener, tls: TlsAcceptor, shared: Arc<ProxyState>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
         let _ = stream.set_nodelay(true);
@@ -246,16 +246,16 @@ async fn accept(listener: tokio::net::TcpListener, tls: TlsAcceptor, shared: Arc
     }
 }
 
-async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Body>, Broken> {
+async fn serve(shared: Arc<ProxyState>, request: Request<Incoming>) -> Result<Response<Body>, BrokenStream> {
     let (head, body) = request.into_parts();
-    let body = body.collect().await.map_err(|_| Broken)?.to_bytes();
+    let body = body.collect().await.map_err(|_| BrokenStream)?.to_bytes();
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
     let mut healed = shared.heals.subscribe();
     healed.borrow_and_update();
     let fault = choose(&shared, &head.method, &path);
     match &fault {
         Some(Fault::Answer { code, retry_after }) => return Ok(status(*code, *retry_after)),
-        Some(Fault::Reset) => return Err(Broken),
+        Some(Fault::Reset) => return Err(BrokenStream),
         Some(Fault::Body { code, content_type, body }) => {
             return Ok(whole(*code, content_type, body.clone()));
         }
@@ -281,7 +281,7 @@ async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respon
         }
         Some(Fault::ResetAfter) => {
             drop(response.into_body().collect().await);
-            return Err(Broken);
+            return Err(BrokenStream);
         }
         Some(Fault::StallAfter) => {
             drop(healed.changed().await);
@@ -301,12 +301,12 @@ async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respon
 }
 
 /// Waits while nothing passes.
-async fn passage(shared: &Shared) {
+async fn passage(shared: &ProxyState) {
     // The sender lives as long as the proxy.
     drop(shared.partitioned.subscribe().wait_for(|partitioned| !partitioned).await);
 }
 
-fn choose(shared: &Shared, method: &Method, path: &str) -> Option<Fault> {
+fn choose(shared: &ProxyState, method: &Method, path: &str) -> Option<Fault> {
     let mut rules = shared.rules.lock().unwrap();
     for rule in rules.iter_mut().filter(|rule| (rule.matches)(method, path)) {
         rule.matched += 1;
@@ -324,12 +324,12 @@ fn choose(shared: &Shared, method: &Method, path: &str) -> Option<Fault> {
 }
 
 async fn forward(
-    shared: &Shared,
+    shared: &ProxyState,
     method: &Method,
     path: &str,
     headers: &HeaderMap,
     body: &Bytes,
-) -> Result<Response<Body>, Broken> {
+) -> Result<Response<Body>, BrokenStream> {
     let mut request = Request::new(Full::new(body.clone()));
     *request.method_mut() = method.clone();
     *request.uri_mut() = path.parse().unwrap();
@@ -343,12 +343,12 @@ async fn forward(
         let (method, path) = (method.clone(), path.to_owned());
         let all = |name| headers.get_all(name).into_iter().map(|value| value.to_str().unwrap().to_owned());
         let identity = all("impersonate-user").chain(all("impersonate-group")).collect();
-        forwarded.push(Forwarded { at: Instant::now(), method, path, code: None, identity });
+        forwarded.push(ForwardedRequest { at: Instant::now(), method, path, code: None, identity });
         forwarded.len() - 1
     };
     let upstream = shared.upstream.lock().unwrap().clone();
     shared.next.fetch_add(1, Ordering::Relaxed);
-    let response = upstream.open(request).await.map_err(|_| Broken)?;
+    let response = upstream.open(request).await.map_err(|_| BrokenStream)?;
     shared.forwarded.lock().unwrap()[number].code = Some(response.status().as_u16());
     let (mut head, body) = response.into_parts();
     // The connection's own affairs are not passed on.
@@ -424,7 +424,7 @@ fn truncated(response: Response<Body>, bytes: usize) -> Response<Body> {
         let frames = futures::stream::unfold(Some((body, bytes)), |state| async move {
             let (mut body, left) = state?;
             if left == 0 {
-                return Some((Err(Box::new(Broken).into()), None));
+                return Some((Err(Box::new(BrokenStream).into()), None));
             }
             let mut data = match body.frame().await?.map(Frame::into_data) {
                 Ok(Ok(data)) => data,
@@ -471,10 +471,10 @@ fn repeated(response: Response<Body>) -> Response<Body> {
     })
 }
 
-async fn rewritten(response: Response<Body>, change: fn(&mut Value)) -> Result<Response<Body>, Broken> {
+async fn rewritten(response: Response<Body>, change: fn(&mut Value)) -> Result<Response<Body>, BrokenStream> {
     let (mut head, body) = response.into_parts();
-    let bytes = body.collect().await.map_err(|_| Broken)?.to_bytes();
-    let mut document: Value = serde_json::from_slice(&bytes).map_err(|_| Broken)?;
+    let bytes = body.collect().await.map_err(|_| BrokenStream)?.to_bytes();
+    let mut document: Value = serde_json::from_slice(&bytes).map_err(|_| BrokenStream)?;
     change(&mut document);
     head.headers.remove(CONTENT_LENGTH);
     let body = Full::new(Bytes::from(document.to_string())).map_err(|never| match never {});
@@ -484,4 +484,4 @@ async fn rewritten(response: Response<Body>, change: fn(&mut Value)) -> Result<R
 /// The stream ends in an error.
 #[derive(Debug, thiserror::Error)]
 #[error("broken by the proxy")]
-pub struct Broken;
+pub struct BrokenStream;

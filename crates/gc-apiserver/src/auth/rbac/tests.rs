@@ -163,9 +163,9 @@ fn nobody_gives_more_than_he_has() {
     ];
     for (name, rules, want) in table {
         let missing = match rbac.missing(&user(name, &[]), "a", &rules) {
-            Missing::Nothing => 0,
-            Missing::Some(missing) => missing.len(),
-            Missing::TooMany => usize::MAX,
+            MissingPermissions::Nothing => 0,
+            MissingPermissions::Some(missing) => missing.len(),
+            MissingPermissions::TooMany => usize::MAX,
         };
         assert_eq!(missing, want, "{rules:?}");
     }
@@ -178,16 +178,16 @@ fn nobody_gives_more_than_he_has() {
             "a",
             &[large.clone(), large.clone(), large.clone(), large.clone(), large.clone(), large.clone()]
         ),
-        Missing::TooMany
+        MissingPermissions::TooMany
     );
     rbac.change(|rules| {
         rules.apply("clusterroles", &json!({"metadata": {"name": "all"}, "rules": [everything()[0].to_value()]}), true);
         rules.apply("clusterrolebindings", &json!({"metadata": {"name": "all-of-it"},
             "roleRef": {"kind": "ClusterRole", "name": "all"}, "subjects": [{"kind": "User", "name": "ann"}]}), true);
     });
-    assert_eq!(rbac.missing(&user("ann", &[]), "a", &[large.clone(), large]), Missing::Nothing);
+    assert_eq!(rbac.missing(&user("ann", &[]), "a", &[large.clone(), large]), MissingPermissions::Nothing);
     let master = user("root", &["system:masters"]);
-    assert_eq!(rbac.missing(&master, "", &wanted(&["*"], &["*"], &[])), Missing::Nothing);
+    assert_eq!(rbac.missing(&master, "", &wanted(&["*"], &["*"], &[])), MissingPermissions::Nothing);
 }
 
 #[test]

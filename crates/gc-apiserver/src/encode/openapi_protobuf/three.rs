@@ -200,11 +200,11 @@ mod tests {
     #[derive(Clone, PartialEq, Message)]
     struct Schemas {
         #[prost(message, repeated, tag = "1")]
-        entries: Vec<Named>,
+        entries: Vec<NamedValue>,
     }
 
     #[derive(Clone, PartialEq, Message)]
-    struct Named {
+    struct NamedValue {
         #[prost(string, tag = "1")]
         name: String,
         #[prost(message, optional, tag = "2")]
@@ -269,7 +269,7 @@ mod tests {
             }}},
         });
         let own = |schema: Schema| Some(SchemaOrReference { schema: Some(schema), reference: None });
-        let entry = |name: &str, schema: Schema| Named { name: name.into(), value: own(schema) };
+        let entry = |name: &str, schema: Schema| NamedValue { name: name.into(), value: own(schema) };
         let of_type = |kind: &str| Schema { kind: kind.into(), ..Schema::default() };
         let reference = Some(Reference { reference: "#/components/schemas/other".into() });
         let items = Some(Items { schema: vec![SchemaOrReference { schema: None, reference }] });

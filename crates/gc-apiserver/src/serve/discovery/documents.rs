@@ -19,14 +19,14 @@ use crate::encode::render;
 /// The aggregated documents of one catalog: they are large, and every client asks for them.
 #[derive(Default)]
 pub(crate) struct Discovery {
-    cached: Mutex<Cached>,
+    cached: Mutex<CachedDocument>,
 }
 
 impl Discovery {
     /// The aggregated document of the core group, or of all others.
     pub(super) fn aggregated(
         &self,
-        served: &Served<'_>,
+        served: &ServedApis<'_>,
         core: bool,
         representation: Representation,
     ) -> Document {
@@ -47,7 +47,7 @@ impl Discovery {
 }
 
 #[derive(Default)]
-struct Cached {
+struct CachedDocument {
     of: Option<(Arc<Catalog>, Arc<Table>)>,
     /// By the group, the encoding and whether JSON is indented.
     documents: HashMap<(bool, Encoding, bool), Document>,
@@ -90,7 +90,7 @@ pub(super) fn aggregated_content_type(encoding: Encoding) -> &'static str {
     }
 }
 
-fn aggregated_document(served: &Served<'_>, core: bool, representation: Representation) -> Document {
+fn aggregated_document(served: &ServedApis<'_>, core: bool, representation: Representation) -> Document {
     let value = served.aggregated_value(core);
     let hash = gc_types::hexadecimal(&Sha256::digest(value.to_string())).to_ascii_uppercase();
     let etag = HeaderValue::from_str(&format!("\"{hash}\"")).unwrap_or(HeaderValue::from_static("\"\""));
@@ -98,12 +98,12 @@ fn aggregated_document(served: &Served<'_>, core: bool, representation: Represen
 }
 
 /// What is served: by this server, and by others.
-pub(super) struct Served<'a> {
+pub(super) struct ServedApis<'a> {
     pub(super) catalog: &'a Arc<Catalog>,
     pub(super) table: &'a Arc<Table>,
 }
 
-impl Served<'_> {
+impl ServedApis<'_> {
     /// Name and version of each group version of a group, in the order of discovery.
     fn versions<'v>(&'v self, group: &str, versions: &[Version<'v>]) -> Vec<&'v str> {
         let own = self.catalog.group(group);

@@ -17,18 +17,18 @@ pub(super) const INDEX: &str = "text/plain; charset=utf-8";
 /// per group and version.
 #[derive(Default)]
 pub(crate) struct OpenApi {
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedDocument>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedDocument {
     catalog: Option<Arc<Catalog>>,
-    documents: HashMap<Which, Document>,
+    documents: HashMap<DocumentName, Document>,
 }
 
 /// One of the documents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Which {
+pub(super) enum DocumentName {
     Two,
     /// The same as protobuf.
     TwoProtobuf,
@@ -45,7 +45,7 @@ pub(super) struct Document {
     pub(super) bytes: Bytes,
 }
 
-impl Which {
+impl DocumentName {
     pub(super) fn of_path(path: &str) -> Option<Self> {
         let rest = path.strip_prefix("/openapi/")?;
         match rest.trim_end_matches('/') {
@@ -88,7 +88,7 @@ impl Which {
 }
 
 impl OpenApi {
-    pub(super) fn document(&self, catalog: &Arc<Catalog>, which: &Which) -> Option<Document> {
+    pub(super) fn document(&self, catalog: &Arc<Catalog>, which: &DocumentName) -> Option<Document> {
         {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             let current = kept.catalog.as_ref().is_some_and(|known| Arc::ptr_eq(known, catalog));

@@ -18,15 +18,15 @@ fn view() -> View {
     }
 }
 
-fn resource(group: &str, name: &str, together: bool) -> Arc<Contained> {
+fn resource(group: &str, name: &str, together: bool) -> Arc<ContainedResource> {
     let gvr = Gvr { group: group.into(), version: "v1".into(), resource: name.into() };
-    Arc::new(Contained { gvr, kind: "Kind".into(), together })
+    Arc::new(ContainedResource { gvr, kind: "Kind".into(), together })
 }
 
-fn served(failed: &[&str]) -> Served {
+fn served(failed: &[&str]) -> ServedResources {
     let unclear =
         |group: &&str| FailedGroup { group: (*group).into(), version: None, message: "dead".into() };
-    Served {
+    ServedResources {
         resources: vec![
             resource("apps", "deployments", true),
             resource("", "pods", true),
@@ -70,7 +70,7 @@ fn pass(
     dry_run: bool,
     mut answer: impl FnMut(&Ask) -> Reply,
 ) -> (Vec<String>, End, i64) {
-    let mut pass = Emptying::new(&"n".into(), dry_run);
+    let mut pass = EmptyingPass::new(&"n".into(), dry_run);
     let (mut lines, mut now) = (Vec::new(), CLOCK);
     loop {
         while let Some((id, ask)) = pass.ask(memory, Timestamp(now)) {
@@ -263,7 +263,7 @@ fn after_an_unanswered_finalization_nothing_is_deleted_by_name() {
     assert_eq!(end, End::Failed { why: "timeout".into(), further: false });
     for (milliseconds, together) in [(took, false), (took + AT_WORK_MILLISECONDS, true)] {
         memory.gone("n");
-        let mut again = Emptying::new(&"n".into(), false);
+        let mut again = EmptyingPass::new(&"n".into(), false);
         let mut lines = Vec::new();
         let now = Timestamp(CLOCK + milliseconds);
         while let Some((id, ask)) = again.ask(&mut memory, now) {
@@ -292,9 +292,10 @@ fn a_dry_run_only_reads() {
 #[test]
 fn a_bounded_number_of_resources_is_emptied_at_a_time() {
     let mut memory = Memory::default();
-    let mut pass = Emptying::new(&"n".into(), false);
+    let mut pass = EmptyingPass::new(&"n".into(), false);
     let many = (0..20).map(|number| resource("g", &number.to_string(), true)).collect();
-    let many = Served { resources: many, groups: [("g".to_owned(), true)].into(), failed: Vec::new() };
+    let many =
+        ServedResources { resources: many, groups: [("g".to_owned(), true)].into(), failed: Vec::new() };
     let mut now = CLOCK;
     for reply in [Reply::Namespace(Box::new(view())), Reply::Served(Arc::new(many))] {
         now += 1;
@@ -319,7 +320,7 @@ fn a_bounded_number_of_resources_is_emptied_at_a_time() {
 #[test]
 fn the_answer_to_another_pass_is_none_to_this_one() {
     let mut memory = Memory::default();
-    let mut passes = ["n", "m"].map(|name| Emptying::new(&name.into(), false));
+    let mut passes = ["n", "m"].map(|name| EmptyingPass::new(&name.into(), false));
     let mut asked = Vec::new();
     for (number, pass) in passes.iter_mut().enumerate() {
         let uid = number.to_string();

@@ -7,7 +7,7 @@ use gc_types::{ObjectKey, Outcome, Reason, Request, Timestamp, Uid};
 
 use super::{LIST_AGAIN_MILLISECONDS, Protection, change, protection, unused};
 use crate::collectors::{CollectorEntry, WATCH, WATCH_PATCH, Watches, rule};
-use crate::engine::{Collector, Decision, Ended, Observation, reason};
+use crate::engine::{Collector, Decision, EndedRequest, Observation, reason};
 use crate::objects::{Cache, Facts, Kind, drop_from};
 use crate::pods::Pod;
 use crate::volumes::Claim;
@@ -328,7 +328,11 @@ impl Collector for ClaimProtection {
         }
     }
 
-    fn finished(&mut self, Ended { key, request, outcome, now }: Ended<'_>, dirty: &mut Vec<ObjectKey>) {
+    fn finished(
+        &mut self,
+        EndedRequest { key, request, outcome, now }: EndedRequest<'_>,
+        dirty: &mut Vec<ObjectKey>,
+    ) {
         let Request::Barrier { .. } = request else { return };
         let Some(list) = self.lists.remove(&key.namespace) else { return };
         let listed = matches!(outcome, Outcome::Applied(_));

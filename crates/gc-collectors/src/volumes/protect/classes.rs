@@ -16,7 +16,7 @@ use gc_types::{ObjectKey, Outcome, Reason, Request, Timestamp, Uid};
 
 use super::{LIST_AGAIN_MILLISECONDS, Protection, change, protection};
 use crate::collectors::{CollectorEntry, WATCH, WATCH_PATCH, Watches, rule};
-use crate::engine::{Collector, Decision, Ended, Observation, reason};
+use crate::engine::{Collector, Decision, EndedRequest, Observation, reason};
 use crate::objects::{Cache, Facts, Kind, drop_from};
 use crate::volumes::{Claim, Volume};
 
@@ -257,7 +257,11 @@ impl Collector for AttributesClassProtection {
         }
     }
 
-    fn finished(&mut self, Ended { key, request, outcome, now }: Ended<'_>, dirty: &mut Vec<ObjectKey>) {
+    fn finished(
+        &mut self,
+        EndedRequest { key, request, outcome, now }: EndedRequest<'_>,
+        dirty: &mut Vec<ObjectKey>,
+    ) {
         let Request::Barrier { .. } = request else { return };
         let Some(search) = self.searches.get_mut(key) else { return };
         let Some(kind) = search.listing.take() else { return };

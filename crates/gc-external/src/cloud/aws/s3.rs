@@ -97,7 +97,7 @@ impl S3Options {
 /// An object on a list.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Stored {
+pub struct StoredObject {
     /// Its key.
     pub key: String,
     /// Its size, bytes.
@@ -121,7 +121,7 @@ impl fmt::Debug for S3 {
 }
 
 /// A request before it is signed.
-struct Unsigned<'a> {
+struct UnsignedRequest<'a> {
     method: Method,
     /// The key of an object; empty for the bucket.
     key: &'a str,
@@ -159,30 +159,30 @@ impl S3 {
 
     /// Writes an object, in place of one that has its key.
     pub async fn put(&self, key: &str, body: Bytes) -> Result<(), S3Error> {
-        let request = Unsigned { method: Method::PUT, key, query: "", body };
+        let request = UnsignedRequest { method: Method::PUT, key, query: "", body };
         self.send(request, MAX_PAGE_BYTES).await.map(drop)
     }
 
     /// Reads an object.
     pub async fn get(&self, key: &str) -> Result<Bytes, S3Error> {
-        let request = Unsigned { method: Method::GET, key, query: "", body: Bytes::new() };
+        let request = UnsignedRequest { method: Method::GET, key, query: "", body: Bytes::new() };
         self.send(request, MAX_OBJECT_BYTES).await
     }
 
     /// Deletes an object. One that does not exist is deleted already.
     pub async fn delete(&self, key: &str) -> Result<(), S3Error> {
-        let request = Unsigned { method: Method::DELETE, key, query: "", body: Bytes::new() };
+        let request = UnsignedRequest { method: Method::DELETE, key, query: "", body: Bytes::new() };
         self.send(request, MAX_PAGE_BYTES).await.map(drop)
     }
 
     /// The objects whose keys begin like this, in the order of their keys.
-    pub async fn list(&self, prefix: &str) -> Result<Vec<Stored>, S3Error> {
+    pub async fn list(&self, prefix: &str) -> Result<Vec<StoredObject>, S3Error> {
         let (mut stored, mut token) = (Vec::new(), None::<String>);
         for _ in 0..PAGES {
             let after =
                 token.map(|token| format!("continuation-token={}&", escape(&token))).unwrap_or_default();
             let query = format!("{after}list-type=2&prefix={}", escape(prefix));
-            let request = Unsigned { method: Method::GET, key: "", query: &query, body: Bytes::new() };
+            let request = UnsignedRequest { method: Method::GET, key: "", query: &query, body: Bytes::new() };
             let page = read(&self.send(request, MAX_PAGE_BYTES).await?)?;
             stored.extend(page.contents);
             token = page.next.filter(|token| !token.is_empty());
@@ -198,14 +198,14 @@ impl S3 {
         Err(S3Error::Malformed(format!("the list has more than {PAGES} pages")))
     }
 
-    async fn send(&self, request: Unsigned<'_>, largest: usize) -> Result<Bytes, S3Error> {
+    async fn send(&self, request: UnsignedRequest<'_>, largest: usize) -> Result<Bytes, S3Error> {
         let limit = self.options.timeout;
         tokio::time::timeout(limit, self.exchange(request, largest))
             .await
             .unwrap_or(Err(S3Error::Timeout(limit)))
     }
 
-    async fn exchange(&self, request: Unsigned<'_>, largest: usize) -> Result<Bytes, S3Error> {
+    async fn exchange(&self, request: UnsignedRequest<'_>, largest: usize) -> Result<Bytes, S3Error> {
         let credentials = self.credentials.get().await.map_err(S3Error::Credentials)?;
         let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
         let what = format!("{} {}/{}", request.method, self.options.bucket, request.key);
@@ -218,11 +218,11 @@ impl S3 {
 
     fn signed(
         &self,
-        request: Unsigned<'_>,
+        request: UnsignedRequest<'_>,
         credentials: &Credentials,
         time: &str,
     ) -> Result<Request<Full<Bytes>>, S3Error> {
-        let Unsigned { method, key, query, body } = request;
+        let UnsignedRequest { method, key, query, body } = request;
         let mut path = format!("/{}", self.options.bucket);
         for segment in key.split('/').filter(|_| !key.is_empty()) {
             path.push('/');
@@ -265,7 +265,7 @@ impl S3 {
 #[serde(rename_all = "PascalCase")]
 struct Page {
     #[serde(default)]
-    contents: Vec<Stored>,
+    contents: Vec<StoredObject>,
     is_truncated: bool,
     #[serde(rename = "NextContinuationToken")]
     next: Option<String>,
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn a_request_has_what_was_signed() {
         let s3 = S3::new(options()).unwrap();
-        let unsigned = Unsigned {
+        let unsigned = UnsignedRequest {
             method: Method::PUT,
             key: "records/a b$.jsonl",
             query: "",
@@ -347,7 +347,7 @@ mod tests {
     fn the_port_of_the_scheme_is_not_signed() {
         let signed = |endpoint: &str| {
             let s3 = S3::new(S3Options { endpoint: Some(endpoint.into()), ..options() }).unwrap();
-            let unsigned = Unsigned { method: Method::GET, key: "k", query: "", body: Bytes::new() };
+            let unsigned = UnsignedRequest { method: Method::GET, key: "k", query: "", body: Bytes::new() };
             let request = s3.signed(unsigned, &options().credentials.unwrap(), "20130524T000000Z").unwrap();
             (request.uri().to_string(), request.headers()["authorization"].clone())
         };
@@ -390,7 +390,7 @@ mod tests {
             <IsTruncated>true</IsTruncated><Contents><Key>a&amp;b</Key><Size>3</Size><ETag>&quot;e&quot;</ETag></Contents>\
             <Contents><Key>c</Key><Size>4</Size></Contents><NextContinuationToken>t</NextContinuationToken></ListBucketResult>";
         let read_page = read(page.as_bytes()).unwrap();
-        let stored = |key: &str, size| Stored { key: key.to_owned(), size };
+        let stored = |key: &str, size| StoredObject { key: key.to_owned(), size };
         assert_eq!(read_page.contents, [stored("a&b", 3), stored("c", 4)]);
         assert_eq!((read_page.is_truncated, read_page.next.as_deref()), (true, Some("t")));
         let empty = "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>";

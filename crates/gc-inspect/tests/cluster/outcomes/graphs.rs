@@ -64,7 +64,7 @@ pub(super) enum Stray {
 
 /// An object of a graph.
 #[derive(Clone, Debug)]
-pub(super) struct Thing {
+pub(super) struct GraphObject {
     pub(super) kind: &'static str,
     pub(super) name: String,
     pub(super) finalizers: Vec<&'static str>,
@@ -83,7 +83,7 @@ pub(super) struct Thing {
 #[derive(Clone, Debug)]
 pub(super) struct Graph {
     pub(super) seed: u64,
-    pub(super) things: Vec<Thing>,
+    pub(super) things: Vec<GraphObject>,
     /// Deleted before the plan is made.
     pub(super) earlier: Vec<(usize, Option<PropagationPolicy>)>,
     /// What is planned; `None` stands for the namespace.
@@ -126,7 +126,7 @@ impl Graph {
 
 struct Growth {
     seed: u64,
-    things: Vec<Thing>,
+    things: Vec<GraphObject>,
     random: Random,
 }
 
@@ -155,7 +155,16 @@ impl Growth {
         };
         let is_retained = self.random.chance(30);
         let owners = Vec::new();
-        self.things.push(Thing { kind, name, finalizers, owners, stray, linked, claim: None, is_retained });
+        self.things.push(GraphObject {
+            kind,
+            name,
+            finalizers,
+            owners,
+            stray,
+            linked,
+            claim: None,
+            is_retained,
+        });
         number
     }
 
@@ -228,7 +237,7 @@ fn is_cluster_wide(kind: &str) -> bool {
 
 impl Graph {
     /// The namespace of an object.
-    pub(super) fn namespace_of(&self, thing: &Thing) -> String {
+    pub(super) fn namespace_of(&self, thing: &GraphObject) -> String {
         match thing.kind {
             "Lease" => NODE_LEASES.to_owned(),
             kind if is_cluster_wide(kind) => String::new(),
@@ -236,7 +245,7 @@ impl Graph {
         }
     }
 
-    pub(super) fn api_version(&self, thing: &Thing) -> String {
+    pub(super) fn api_version(&self, thing: &GraphObject) -> String {
         match thing.kind {
             "Lease" => "coordination.k8s.io/v1".to_owned(),
             "CustomResourceDefinition" => "apiextensions.k8s.io/v1".to_owned(),
@@ -246,7 +255,7 @@ impl Graph {
     }
 
     /// The kind as it is served: each definition has one of its own.
-    pub(super) fn served_kind(thing: &Thing) -> String {
+    pub(super) fn served_kind(thing: &GraphObject) -> String {
         match thing.linked.filter(|_| thing.kind == "Widget") {
             Some(definition) => format!("{DEFINED}{definition}"),
             None => thing.kind.to_owned(),

@@ -5,7 +5,7 @@ use gc_explain::undo::{Choice, Record};
 use gc_inspect::garbage::{self, GarbageAnswer};
 use gc_inspect::gather::Scope;
 use gc_inspect::output::{Answer, screens};
-use gc_inspect::plan::{self, Planned};
+use gc_inspect::plan::{self, ShownPlan};
 use gc_inspect::sources::Source;
 use gc_inspect::tree::{Forest, Shape};
 use gc_inspect::{stuck, why};
@@ -103,7 +103,7 @@ async fn answers_look_as_they_should() {
     let planning = plan::ask(&gatherer, targets, PropagationPolicy::Foreground, PATIENCE).await.unwrap();
     let planning = planning.complete().unwrap();
     assert_eq!(planning.unseen, [""; 0]);
-    shows(&world, "plan_delete", &Planned { radius: &planning.radius, full: false });
+    shows(&world, "plan_delete", &ShownPlan { radius: &planning.radius, full: false });
     let report = garbage::ask(&gatherer, &scope, PATIENCE).await.unwrap();
     shows(&world, "garbage", &GarbageAnswer { report });
     let entries = vec![entry(1, "web-1", "delete", "conflict"), entry(2, "web-1", "delete", "applied")];

@@ -13,7 +13,7 @@ async fn a_dry_run_writes_no_events() {
         let ended = one_pass(&mut controller).await;
         assert!(matches!(ended.end, End::Failed { .. }), "{:?}", ended.end);
         let long_ago = Instant::now().checked_sub(PATIENCE * 2).unwrap();
-        let failing = Failing { since: long_ago, reported: String::new() };
+        let failing = FailingNamespace { since: long_ago, reported: String::new() };
         let mut reports = Reports { failures: HashMap::from([("n".into(), failing)]), ..Reports::default() };
         controller.report(&ended, &mut reports);
         // The writer ends when nothing can be noted any more.

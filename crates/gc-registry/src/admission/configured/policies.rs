@@ -13,7 +13,7 @@ use crate::{kinds, persist};
 const MOST_PARAMS: usize = 1_000;
 
 /// A policy that said no.
-struct Denied {
+struct DeniedRequest {
     message: String,
     reason: &'static str,
     /// What it compares with could not be found: that refuses the request whatever the actions of its binding are.
@@ -92,7 +92,7 @@ fn judge(
     attributes: &Attributes,
     new: Option<&Value>,
     old: Option<&Value>,
-) -> Vec<Denied> {
+) -> Vec<DeniedRequest> {
     let spec = &policy["spec"];
     let Some(form) = attributes.matches_resources(&spec["matchConstraints"]) else { return Vec::new() };
     if attributes.matches_resources(&binding["spec"]["matchResources"]).is_none() {
@@ -100,7 +100,7 @@ fn judge(
     }
     let fails = spec["failurePolicy"] != "Ignore";
     let failed = |message: String, is_misconfigured: bool| {
-        let denied = fails.then_some(Denied { message, reason: "Invalid", is_misconfigured });
+        let denied = fails.then_some(DeniedRequest { message, reason: "Invalid", is_misconfigured });
         denied.into_iter().collect::<Vec<_>>()
     };
     let params = match params(call, spec, &binding["spec"], attributes) {
@@ -142,7 +142,7 @@ fn judge(
     denials
 }
 
-fn validations(evaluation: &mut Evaluation<'_>, spec: &Value, fails: bool) -> Vec<Denied> {
+fn validations(evaluation: &mut Evaluation<'_>, spec: &Value, fails: bool) -> Vec<DeniedRequest> {
     let mut denials = Vec::new();
     for validation in spec["validations"].as_array().into_iter().flatten() {
         let text = |key: &str| validation[key].as_str().map(str::trim).filter(|text| !text.is_empty());
@@ -151,13 +151,13 @@ fn validations(evaluation: &mut Evaluation<'_>, spec: &Value, fails: bool) -> Ve
             Ok(false) => {
                 let made = text("messageExpression").and_then(|text| evaluation.message(text));
                 let message = made.or_else(|| text("message").map(str::to_owned));
-                denials.push(Denied {
+                denials.push(DeniedRequest {
                     message: message.unwrap_or_else(|| format!("failed expression: {expression}")),
                     reason: reason(validation["reason"].as_str()),
                     is_misconfigured: false,
                 });
             }
-            Err(why) if fails => denials.push(Denied {
+            Err(why) if fails => denials.push(DeniedRequest {
                 message: format!("expression '{expression}' resulted in error: {why}"),
                 reason: "Invalid",
                 is_misconfigured: false,

@@ -21,7 +21,7 @@ const TIMEOUT_SECONDS: u32 = 10;
 const LONGEST_SECONDS: u32 = 30;
 
 /// A webhook that is asked about a request.
-struct Asked<'c> {
+struct WebhookTurn<'c> {
     webhook: &'c Value,
     name: &'c str,
     step: Step,
@@ -51,7 +51,7 @@ fn asked<'c>(
     attributes: &Attributes,
     new: Option<&Value>,
     old: Option<&Value>,
-) -> Result<Vec<Asked<'c>>, ApiError> {
+) -> Result<Vec<WebhookTurn<'c>>, ApiError> {
     let mut found = Vec::new();
     for webhook in
         configurations.iter().filter_map(|configuration| configuration["webhooks"].as_array()).flatten()
@@ -64,7 +64,7 @@ fn asked<'c>(
             continue;
         }
         let name = webhook["name"].as_str().unwrap_or_default();
-        let asked = Asked { webhook, name, step, form };
+        let asked = WebhookTurn { webhook, name, step, form };
         if conditions_hold(call, &asked, attributes, new, old)? {
             found.push(asked);
         }
@@ -74,7 +74,7 @@ fn asked<'c>(
 
 fn conditions_hold(
     call: &Call<'_>,
-    asked: &Asked<'_>,
+    asked: &WebhookTurn<'_>,
     attributes: &Attributes,
     new: Option<&Value>,
     old: Option<&Value>,
@@ -105,7 +105,7 @@ fn conditions_hold(
     })
 }
 
-impl Asked<'_> {
+impl WebhookTurn<'_> {
     fn ignores_failure(&self) -> bool {
         self.webhook["failurePolicy"] == "Ignore"
     }
@@ -240,7 +240,7 @@ pub(crate) fn mutate(
 
 fn ask(
     call: &Call<'_>,
-    webhook: &Asked<'_>,
+    webhook: &WebhookTurn<'_>,
     attributes: &Attributes,
     new: &mut Value,
     old: Option<&Value>,
@@ -285,7 +285,7 @@ pub(crate) fn admit_deletion(
 /// failure policy says.
 fn answered(
     call: &Call<'_>,
-    webhook: &Asked<'_>,
+    webhook: &WebhookTurn<'_>,
     attributes: &Attributes,
     new: Option<&Value>,
     old: Option<&Value>,
@@ -301,7 +301,7 @@ fn answered(
 /// Applies the patch of a webhook, in the version that the webhook was asked in.
 fn apply(
     call: &Call<'_>,
-    webhook: &Asked<'_>,
+    webhook: &WebhookTurn<'_>,
     attributes: &Attributes,
     new: &mut Value,
     patch: &Value,

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gc_cel::{Declared, Shape, Type};
+use gc_cel::{DeclaredType, Shape, Type};
 use serde_json::{Map, Value};
 
 type Source = Map<String, Value>;
 
 /// The declaration of a schema; `None` where expressions do not see its values. The root of a resource has its name
 /// whatever the schema says.
-pub(in crate::crd) fn declared(source: &Source, is_resource: bool) -> Option<Arc<Declared>> {
+pub(in crate::crd) fn declared(source: &Source, is_resource: bool) -> Option<Arc<DeclaredType>> {
     /// A code point takes up to four bytes.
     const BYTES_OF_A_CHARACTER: u64 = 4;
     let flag = |key: &str| source.get(key) == Some(&Value::Bool(true));
@@ -18,35 +18,37 @@ pub(in crate::crd) fn declared(source: &Source, is_resource: bool) -> Option<Arc
     let text = |key: &str| source.get(key).and_then(Value::as_str).unwrap_or_default();
     let longest = || count("maxLength").map(|most| most.saturating_mul(BYTES_OF_A_CHARACTER));
     if flag("x-kubernetes-int-or-string") {
-        let most = longest().unwrap_or(Declared::LONGEST_TEXT);
-        return Some(Declared::scalar(Type::Dyn, most, 1).into());
+        let most = longest().unwrap_or(DeclaredType::LONGEST_TEXT);
+        return Some(DeclaredType::scalar(Type::Dyn, most, 1).into());
     }
     let found = match text("type") {
         "array" => {
             let items = source.get("items")?.as_object()?;
-            Declared::list(declared(items, is_embedded(items))?, count("maxItems"))
+            DeclaredType::list(declared(items, is_embedded(items))?, count("maxItems"))
         }
         "object" => match source.get("additionalProperties").and_then(Value::as_object) {
-            Some(values) => Declared::map(declared(values, is_embedded(values))?, count("maxProperties")),
+            Some(values) => DeclaredType::map(declared(values, is_embedded(values))?, count("maxProperties")),
             None => object(source, is_resource),
         },
         "string" => match text("format") {
-            "byte" => Declared::scalar(Type::Bytes, count("maxLength").unwrap_or(Declared::LONGEST_TEXT), 2),
-            "duration" => Declared::scalar(Type::Duration, 32, 3),
-            "date" => Declared::scalar(Type::Timestamp, 12, 12),
-            "date-time" => Declared::scalar(Type::Timestamp, 32, 21),
+            "byte" => {
+                DeclaredType::scalar(Type::Bytes, count("maxLength").unwrap_or(DeclaredType::LONGEST_TEXT), 2)
+            }
+            "duration" => DeclaredType::scalar(Type::Duration, 32, 3),
+            "date" => DeclaredType::scalar(Type::Timestamp, 12, 12),
+            "date-time" => DeclaredType::scalar(Type::Timestamp, 32, 21),
             _ => {
                 let of_enum = || {
                     let values = source.get("enum")?.as_array().filter(|values| !values.is_empty())?;
                     values.iter().map(|value| value.as_str().unwrap_or_default().len() as u64).max()
                 };
-                let most = longest().or_else(of_enum).unwrap_or(Declared::LONGEST_TEXT);
-                Declared::scalar(Type::Text, most, 2)
+                let most = longest().or_else(of_enum).unwrap_or(DeclaredType::LONGEST_TEXT);
+                DeclaredType::scalar(Type::Text, most, 2)
             }
         },
-        "boolean" => Declared::scalar(Type::Bool, 0, 4),
-        "number" => Declared::scalar(Type::Double, 0, 1),
-        "integer" => Declared::scalar(Type::Int, 0, 1),
+        "boolean" => DeclaredType::scalar(Type::Bool, 0, 4),
+        "number" => DeclaredType::scalar(Type::Double, 0, 1),
+        "integer" => DeclaredType::scalar(Type::Int, 0, 1),
         _ => return None,
     };
     Some(found.into())
@@ -56,10 +58,10 @@ pub(in crate::crd) fn is_embedded(source: &Source) -> bool {
     source.get("x-kubernetes-embedded-resource") == Some(&Value::Bool(true))
 }
 
-fn object(source: &Source, is_resource: bool) -> Declared {
+fn object(source: &Source, is_resource: bool) -> DeclaredType {
     /// What a member takes beside its name and its value.
     const MEMBER: u64 = 4;
-    let mut fields: BTreeMap<String, Arc<Declared>> = BTreeMap::new();
+    let mut fields: BTreeMap<String, Arc<DeclaredType>> = BTreeMap::new();
     let mut least_bytes = 2;
     let required = source.get("required").and_then(Value::as_array);
     for (name, property) in source.get("properties").and_then(Value::as_object).into_iter().flatten() {
@@ -72,12 +74,12 @@ fn object(source: &Source, is_resource: bool) -> Declared {
         fields.insert(name.clone(), field);
     }
     if is_resource {
-        let text = || Arc::new(Declared::scalar(Type::Text, Declared::LONGEST_TEXT, 2));
+        let text = || Arc::new(DeclaredType::scalar(Type::Text, DeclaredType::LONGEST_TEXT, 2));
         let names = ["name", "generateName"].map(|name| (name.to_owned(), text())).into();
-        let metadata = Declared { shape: Shape::Object(names), most_elements: 0, least_bytes: 2 };
+        let metadata = DeclaredType { shape: Shape::Object(names), most_elements: 0, least_bytes: 2 };
         fields.insert("apiVersion".to_owned(), text());
         fields.insert("kind".to_owned(), text());
         fields.insert("metadata".to_owned(), metadata.into());
     }
-    Declared { shape: Shape::Object(fields), most_elements: 0, least_bytes }
+    DeclaredType { shape: Shape::Object(fields), most_elements: 0, least_bytes }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gc_cel::{Declared, Environment, Program, Shape, Type};
+use gc_cel::{DeclaredType, Environment, Program, Shape, Type};
 use serde_json::{Map, Value};
 
 use super::declare::{declared, is_embedded};
@@ -21,7 +21,7 @@ const MOST_EXPENSIVE_NAMED: usize = 4;
 /// Checks all rules of a schema that is structural. Rules below a schema problem are not checked.
 pub(in crate::crd) fn check_rules(source: &Source, path: &str, known: &[FieldError]) -> Vec<FieldError> {
     let mut checker = Checker { known, problems: Vec::new(), total: 0, expensive: Vec::new() };
-    let place = Place { declared: None, in_scope: false, most: Some(1), uncorrelatable: None };
+    let place = SchemaPosition { declared: None, in_scope: false, most: Some(1), uncorrelatable: None };
     checker.visit(source, path, &place, true);
     if checker.total > SCHEMA_COST_LIMIT {
         for (path, _) in &checker.expensive {
@@ -37,9 +37,9 @@ pub(in crate::crd) fn check_rules(source: &Source, path: &str, known: &[FieldErr
 
 /// What is known of the place of a schema.
 #[derive(Clone)]
-struct Place {
+struct SchemaPosition {
     /// What its values are declared as, once a rule above has asked.
-    declared: Option<Arc<Declared>>,
+    declared: Option<Arc<DeclaredType>>,
     /// Whether there is a rule above.
     in_scope: bool,
     /// How many values there can be at most; `None` if the schemas above do not say.
@@ -56,7 +56,7 @@ struct Checker<'p> {
 }
 
 impl Checker<'_> {
-    fn visit(&mut self, source: &Source, path: &str, place: &Place, is_root: bool) {
+    fn visit(&mut self, source: &Source, path: &str, place: &SchemaPosition, is_root: bool) {
         let rules = source.get("x-kubernetes-validations").and_then(Value::as_array);
         let has_rules = rules.is_some_and(|rules| !rules.is_empty());
         let mut place = place.clone();
@@ -64,15 +64,17 @@ impl Checker<'_> {
         if place.in_scope && place.declared.is_none() {
             place.declared = declared(source, is_root || is_embedded(source));
         }
-        let below =
-            Place { most: place.most.and_then(|most| times(most, elements(source))), ..place.clone() };
+        let below = SchemaPosition {
+            most: place.most.and_then(|most| times(most, elements(source))),
+            ..place.clone()
+        };
         let shape = place.declared.as_ref().map(|declared| declared.shape.clone());
         if let Some(values) = source.get("additionalProperties").and_then(Value::as_object) {
             let declared = match &shape {
                 Some(Shape::Map(values)) => Some(Arc::clone(values)),
                 _ => None,
             };
-            let place = Place { declared, ..below.clone() };
+            let place = SchemaPosition { declared, ..below.clone() };
             self.visit(values, &format!("{path}.additionalProperties"), &place, false);
         }
         for (name, property) in source.get("properties").and_then(Value::as_object).into_iter().flatten() {
@@ -81,7 +83,7 @@ impl Checker<'_> {
                 Some(Shape::Object(fields)) => fields.get(name).cloned(),
                 _ => None,
             };
-            let place = Place { declared, ..below.clone() };
+            let place = SchemaPosition { declared, ..below.clone() };
             self.visit(property, &format!("{path}.properties[{name}]"), &place, false);
         }
         if let Some(items) = source.get("items").and_then(Value::as_object) {
@@ -89,7 +91,7 @@ impl Checker<'_> {
                 Some(Shape::List(items)) => Some(Arc::clone(items)),
                 _ => None,
             };
-            let mut place = Place { declared, ..below };
+            let mut place = SchemaPosition { declared, ..below };
             if source.get("x-kubernetes-list-type").is_none_or(|list_type| *list_type != "map") {
                 place.uncorrelatable.get_or_insert_with(|| path.to_owned());
             }
@@ -103,7 +105,7 @@ impl Checker<'_> {
         }
     }
 
-    fn rules(&mut self, rules: &[Value], path: &str, place: &Place) {
+    fn rules(&mut self, rules: &[Value], path: &str, place: &SchemaPosition) {
         let path = format!("{path}.x-kubernetes-validations");
         let Some(declared) = &place.declared else {
             let detail = "Internal error: internal error: failed to construct type information for \
@@ -133,9 +135,9 @@ impl Checker<'_> {
         rule: &Value,
         path: &str,
         environment: &Environment,
-        declared: &Declared,
+        declared: &DeclaredType,
         most: u64,
-        place: &Place,
+        place: &SchemaPosition,
     ) {
         let text = rule["rule"].as_str().unwrap_or_default();
         let rule_path = format!("{path}.rule");
@@ -174,7 +176,7 @@ impl Checker<'_> {
         }
     }
 
-    fn message(&mut self, rule: &Value, path: &str, environment: &Environment, declared: &Declared) {
+    fn message(&mut self, rule: &Value, path: &str, environment: &Environment, declared: &DeclaredType) {
         let path = format!("{path}.messageExpression");
         let Some(text) = rule["messageExpression"].as_str().filter(|text| !text.is_empty()) else { return };
         match Program::check(text, environment, Some(declared)) {

@@ -269,10 +269,11 @@ fn rules_become_problems() {
         super::programs(&schema, &mut programs);
         let old = old.map(|spec| json!({"spec": spec}));
         let spec_only = json!({"spec": spec});
-        let found: Vec<String> = check(&schema, &programs, "", &spec_only, old.as_ref(), Which::Changed)
-            .iter()
-            .map(|problem| format!("{}: {}", problem.field, problem.detail))
-            .collect();
+        let found: Vec<String> =
+            check(&schema, &programs, "", &spec_only, old.as_ref(), RuleSelection::Changed)
+                .iter()
+                .map(|problem| format!("{}: {}", problem.field, problem.detail))
+                .collect();
         assert_eq!(found, problems, "{own} {spec}");
     }
 }

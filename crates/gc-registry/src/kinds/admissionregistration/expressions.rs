@@ -17,13 +17,13 @@ const CONDITIONS_MAX: usize = 64;
 /// What expressions may name besides the request and its objects: each only where there is some. Made once for a
 /// policy, because what makes it takes time in the number of variables.
 #[derive(Clone, Debug)]
-pub(crate) struct Named {
+pub(crate) struct NamedVariables {
     /// Without the authorizer.
     messages: Environment,
     rules: Environment,
 }
 
-impl Named {
+impl NamedVariables {
     /// What match conditions may name: they are evaluated before variables. Objects are of any kind, so that their types
     /// are seen when expressions are evaluated.
     pub(crate) fn in_conditions(params: bool) -> Self {
@@ -69,7 +69,7 @@ impl Named {
 /// none is. Returns the type.
 pub(crate) fn expression(
     field: &Field<'_, '_>,
-    named: &Named,
+    named: &NamedVariables,
     wanted: &[Type],
     report: &mut Report,
 ) -> Option<Type> {
@@ -77,13 +77,18 @@ pub(crate) fn expression(
 }
 
 /// As [`expression`], without the space around it, which upstream does not show either.
-pub(crate) fn trimmed_expression(field: &Field<'_, '_>, named: &Named, wanted: &[Type], report: &mut Report) {
+pub(crate) fn trimmed_expression(
+    field: &Field<'_, '_>,
+    named: &NamedVariables,
+    wanted: &[Type],
+    report: &mut Report,
+) {
     let text = Value::from(field.text().trim());
     expression(&field.with(&text), named, wanted, report);
 }
 
 /// The type of an expression, or what is wrong with it.
-pub(crate) fn compiled(text: &str, named: &Named, wanted: &[Type]) -> Result<Type, String> {
+pub(crate) fn compiled(text: &str, named: &NamedVariables, wanted: &[Type]) -> Result<Type, String> {
     let found = match Program::check(text, &named.rules, None) {
         Ok(checked) => checked.result,
         Err(error) => return Err(format!("compilation failed: {error}")),
@@ -112,7 +117,7 @@ pub(crate) fn type_name(of: &Type) -> String {
 }
 
 /// Conditions under which a webhook or policy is asked at all.
-pub(crate) fn match_conditions(field: &Field<'_, '_>, named: &Named, report: &mut Report) {
+pub(crate) fn match_conditions(field: &Field<'_, '_>, named: &NamedVariables, report: &mut Report) {
     if field.list().len() > CONDITIONS_MAX {
         report.too_many(field, field.list().len(), CONDITIONS_MAX);
     }
@@ -136,8 +141,8 @@ pub(crate) fn match_conditions(field: &Field<'_, '_>, named: &Named, report: &mu
 }
 
 /// The variables of a policy, each of which may name those before it. Returns what the rules of the policy may name.
-pub(crate) fn variables(field: &Field<'_, '_>, params: bool, report: &mut Report) -> Named {
-    let mut named = Named::in_conditions(params).with_variables();
+pub(crate) fn variables(field: &Field<'_, '_>, params: bool, report: &mut Report) -> NamedVariables {
+    let mut named = NamedVariables::in_conditions(params).with_variables();
     for variable in field.items() {
         let (name, text) = (variable.get("name"), variable.get("expression"));
         if name.text().trim().is_empty() {

@@ -2,7 +2,7 @@
 
 use gc_cel::Type;
 
-use super::expressions::{Named, OBJECT, PATCH, trimmed_expression};
+use super::expressions::{NamedVariables, OBJECT, PATCH, trimmed_expression};
 use super::policy;
 use crate::kinds::prelude::*;
 
@@ -49,7 +49,7 @@ impl Kind for MutatingAdmissionPolicy {
     }
 }
 
-fn mutation_rules(field: &Field<'_, '_>, named: &Named, report: &mut Report) {
+fn mutation_rules(field: &Field<'_, '_>, named: &NamedVariables, report: &mut Report) {
     let kind = field.get("patchType");
     let (own, other) = match kind.text() {
         "ApplyConfiguration" => ("applyConfiguration", "jsonPatch"),

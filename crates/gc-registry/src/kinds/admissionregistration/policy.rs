@@ -1,6 +1,6 @@
 //! What validating and mutating policies have in common.
 
-use super::expressions::{Named, match_conditions, variables};
+use super::expressions::{NamedVariables, match_conditions, variables};
 use super::matching::{default_match_resources, match_constraints, mutating_operations, param_kind};
 use crate::kinds::prelude::*;
 
@@ -24,7 +24,7 @@ pub(super) fn defaults(members: &mut Members) {
 }
 
 /// Checks what comes before the rules of a policy; the rules may name what is returned.
-pub(super) fn checked(spec: &Field<'_, '_>, is_mutating: bool, report: &mut Report) -> Named {
+pub(super) fn checked(spec: &Field<'_, '_>, is_mutating: bool, report: &mut Report) -> NamedVariables {
     let params = spec.get("paramKind");
     report.one_of_if_set(&spec.get("failurePolicy"), &FAILURE_POLICIES);
     if params.is_set() {
@@ -34,7 +34,7 @@ pub(super) fn checked(spec: &Field<'_, '_>, is_mutating: bool, report: &mut Repo
     if is_mutating {
         mutating_operations(&spec.get("matchConstraints"), report);
     }
-    let conditions = Named::in_conditions(params.is_set());
+    let conditions = NamedVariables::in_conditions(params.is_set());
     match_conditions(&spec.get("matchConditions"), &conditions, report);
     let named = variables(&spec.get("variables"), params.is_set(), report);
     // Mutating policies always have variables, if only none.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gc_cel::Type;
 
-use super::expressions::{Named, compiled, expression};
+use super::expressions::{NamedVariables, compiled, expression};
 use super::policy;
 use crate::kinds::prelude::*;
 use crate::kinds::shared::conditions::conditions;
@@ -99,7 +99,7 @@ impl Kind for ValidatingAdmissionPolicy {
     }
 }
 
-fn validation(field: &Field<'_, '_>, named: &Named, report: &mut Report) {
+fn validation(field: &Field<'_, '_>, named: &NamedVariables, report: &mut Report) {
     let text = field.get("expression");
     if text.text().trim().is_empty() {
         report.required(&text, "expression is not specified");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::expressions::{Named, match_conditions};
+use super::expressions::{NamedVariables, match_conditions};
 use super::matching::{MATCH_POLICIES, any_scope, rule};
 use super::policy::FAILURE_POLICIES;
 use super::webhook_client::client_config;
@@ -89,7 +89,7 @@ impl<const MUTATING: bool> Webhooks<MUTATING> {
             report.one_of_if_set(&field.get("reinvocationPolicy"), &["IfNeeded", "Never"]);
         }
         client_config(&field.get("clientConfig"), report);
-        match_conditions(&field.get("matchConditions"), &Named::in_conditions(false), report);
+        match_conditions(&field.get("matchConditions"), &NamedVariables::in_conditions(false), report);
     }
 }
 

@@ -8,7 +8,7 @@ use super::indexes;
 use crate::kinds::prelude::*;
 
 pub(super) fn status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-    let (now, before) = (Seen::of(new), Seen::of(old));
+    let (now, before) = (JobConditions::of(new), JobConditions::of(old));
     let status = new.get("status");
     for member in ["active", "succeeded", "failed", "ready", "terminating"] {
         report.not_negative(&status.get(member));
@@ -35,7 +35,7 @@ pub(super) fn status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Repo
 }
 
 /// The conditions of a job that are true.
-struct Seen {
+struct JobConditions {
     complete: bool,
     failed: bool,
     failure_target: bool,
@@ -43,7 +43,7 @@ struct Seen {
     suspended: Option<bool>,
 }
 
-impl Seen {
+impl JobConditions {
     fn of(job: &Field<'_, '_>) -> Self {
         let status = job.get("status");
         let conditions = status.get("conditions");
@@ -99,7 +99,12 @@ fn uncounted(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-fn first_conditions(status: &Field<'_, '_>, now: &Seen, before: &Seen, report: &mut Report) {
+fn first_conditions(
+    status: &Field<'_, '_>,
+    now: &JobConditions,
+    before: &JobConditions,
+    report: &mut Report,
+) {
     let completed = now.complete != before.complete;
     let bad = (completed || now.failed != before.failed) && now.complete && now.failed;
     refuse(status, bad, "cannot set Complete=True and Failed=true conditions", report);
@@ -108,7 +113,13 @@ fn first_conditions(status: &Field<'_, '_>, now: &Seen, before: &Seen, report: &
     refuse(status, bad, "cannot set Complete=True and FailureTarget=true conditions", report);
 }
 
-fn times(new: &Field<'_, '_>, old: &Field<'_, '_>, now: &Seen, before: &Seen, report: &mut Report) {
+fn times(
+    new: &Field<'_, '_>,
+    old: &Field<'_, '_>,
+    now: &JobConditions,
+    before: &JobConditions,
+    report: &mut Report,
+) {
     let status = new.get("status");
     let (start, end) = (status.get("startTime"), status.get("completionTime"));
     let ended = is_changed(new, old, "completionTime");
@@ -130,7 +141,7 @@ fn times(new: &Field<'_, '_>, old: &Field<'_, '_>, now: &Seen, before: &Seen, re
     }
 }
 
-fn outcomes(status: &Field<'_, '_>, now: &Seen, before: &Seen, report: &mut Report) {
+fn outcomes(status: &Field<'_, '_>, now: &JobConditions, before: &JobConditions, report: &mut Report) {
     let bad = now.failed != before.failed && now.failed && !now.failure_target;
     refuse(status, bad, "cannot set Failed=True condition without the FailureTarget=true condition", report);
     let changed = now.complete != before.complete || now.criteria_met != before.criteria_met;
@@ -140,13 +151,19 @@ fn outcomes(status: &Field<'_, '_>, now: &Seen, before: &Seen, report: &mut Repo
 }
 
 /// Pods that a finished job must not have.
-fn nothing_left(member: &str, status: &Field<'_, '_>, now: &Seen, report: &mut Report) {
+fn nothing_left(member: &str, status: &Field<'_, '_>, now: &JobConditions, report: &mut Report) {
     if now.finished() && status.number_of(member) > 0 {
         report.invalid(&status.get(member), &format!("{member}>0 is invalid for finished job"));
     }
 }
 
-fn finished(new: &Field<'_, '_>, old: &Field<'_, '_>, now: &Seen, before: &Seen, report: &mut Report) {
+fn finished(
+    new: &Field<'_, '_>,
+    old: &Field<'_, '_>,
+    now: &JobConditions,
+    before: &JobConditions,
+    report: &mut Report,
+) {
     let (spec, status) = (new.get("spec"), new.get("status"));
     let ended = now.finished() != before.finished();
     if ended || is_changed(new, old, "active") {
@@ -199,7 +216,7 @@ fn index_lists(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-fn last_conditions(new: &Field<'_, '_>, now: &Seen, report: &mut Report) {
+fn last_conditions(new: &Field<'_, '_>, now: &JobConditions, report: &mut Report) {
     let status = new.get("status");
     let bad = now.criteria_met && now.failed;
     refuse(&status, bad, "cannot set SuccessCriteriaMet=True and Failed=true conditions", report);
@@ -211,7 +228,13 @@ fn last_conditions(new: &Field<'_, '_>, now: &Seen, report: &mut Report) {
 }
 
 /// Checks the transitions that the stored status permits.
-fn transitions(new: &Field<'_, '_>, old: &Field<'_, '_>, now: &Seen, before: &Seen, report: &mut Report) {
+fn transitions(
+    new: &Field<'_, '_>,
+    old: &Field<'_, '_>,
+    now: &JobConditions,
+    before: &JobConditions,
+    report: &mut Report,
+) {
     let (spec, status, was) = (new.get("spec"), new.get("status"), old.get("status"));
     for (kind, before, now) in [
         ("Failed", before.failed, now.failed),

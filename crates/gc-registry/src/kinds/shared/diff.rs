@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use crate::schema::shown::Shown;
+use crate::schema::shown::ShownValue;
 
 /// Lines shown around each change.
 const CONTEXT: usize = 3;
@@ -15,7 +15,7 @@ const LINES_MAX: usize = 2_000;
 const POPULAR_FROM: usize = 200;
 
 /// The unified diff of two values; empty if they print the same, or are too large.
-pub(crate) fn unified(old: &Shown, new: &Shown) -> String {
+pub(crate) fn unified(old: &ShownValue, new: &ShownValue) -> String {
     let (old, new) = (old.pretty(), new.pretty());
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     if old.len() > LINES_MAX || new.len() > LINES_MAX || old == new {

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 /// What is known of one object.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct SeenObject {
     /// The watch has shown it.
     pub(super) observed: bool,
     /// When the watch said that it is gone.
@@ -26,16 +26,16 @@ pub(super) struct Seen {
 /// An observer for people.
 #[derive(Debug, Default)]
 pub(super) struct AuditSink {
-    seen: Mutex<HashMap<Uid, Seen>>,
+    seen: Mutex<HashMap<Uid, SeenObject>>,
     changed: Notify,
 }
 
 impl AuditSink {
-    pub(super) fn of(&self, uid: &Uid) -> Seen {
+    pub(super) fn of(&self, uid: &Uid) -> SeenObject {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned().unwrap_or_default()
     }
 
-    fn note(&self, uid: &Uid, change: impl FnOnce(&mut Seen)) {
+    fn note(&self, uid: &Uid, change: impl FnOnce(&mut SeenObject)) {
         change(self.seen.lock().unwrap_or_else(PoisonError::into_inner).entry(uid.clone()).or_default());
         self.changed.notify_waiters();
     }

@@ -7,7 +7,7 @@ use gc_apiserver::{AccessConfig, AuthorizationMode, GivenKeys, RequestHeaders, T
 use gc_process::UsageError;
 use gc_types::GoDuration;
 
-use super::flags::Given;
+use super::flags::GivenFlags;
 
 /// The bounds of `--service-account-max-token-expiration`, in seconds.
 const LIFE_SECONDS: std::ops::RangeInclusive<i64> = 3600..=1 << 32;
@@ -16,7 +16,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-fn file(given: &Given, name: &str) -> Option<PathBuf> {
+fn file(given: &GivenFlags, name: &str) -> Option<PathBuf> {
     given.last(name).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
@@ -34,7 +34,7 @@ fn pair(
 }
 
 /// The keys that were given, in files.
-pub(super) fn keys(given: &Given) -> anyhow::Result<GivenKeys> {
+pub(super) fn keys(given: &GivenFlags) -> anyhow::Result<GivenKeys> {
     let one = |name: &str| file(given, name).map(|path| read(&path)).transpose();
     let in_folder = |name: &str| Some(file(given, "cert-dir")?.join(name)).filter(|path| path.exists());
     let serving = pair(
@@ -63,7 +63,7 @@ pub(super) fn keys(given: &Given) -> anyhow::Result<GivenKeys> {
 }
 
 /// How long a duration of Go is, in seconds; `None` if it was not given.
-fn seconds(given: &Given, name: &str) -> anyhow::Result<Option<i64>> {
+fn seconds(given: &GivenFlags, name: &str) -> anyhow::Result<Option<i64>> {
     let Some(text) = given.last(name) else { return Ok(None) };
     let duration: GoDuration =
         text.parse().map_err(|error| UsageError::new(format!("--{name} {text}: {error}")))?;
@@ -73,13 +73,13 @@ fn seconds(given: &Given, name: &str) -> anyhow::Result<Option<i64>> {
 }
 
 /// How long Events are kept; `None` for the default.
-pub(super) fn event_seconds(given: &Given) -> anyhow::Result<Option<u32>> {
+pub(super) fn event_seconds(given: &GivenFlags) -> anyhow::Result<Option<u32>> {
     let found = seconds(given, "event-ttl")?;
     found.map(|found| u32::try_from(found).context("--event-ttl is too long")).transpose()
 }
 
 /// Who is let in, and may do what.
-pub(super) fn access(given: &Given) -> anyhow::Result<AccessConfig> {
+pub(super) fn access(given: &GivenFlags) -> anyhow::Result<AccessConfig> {
     let authorization = modes(given)?;
     let mut anonymous = given.switch("anonymous-auth")?.unwrap_or(true);
     if anonymous && authorization.contains(&AuthorizationMode::AlwaysAllow) {
@@ -97,7 +97,7 @@ pub(super) fn access(given: &Given) -> anyhow::Result<AccessConfig> {
 }
 
 /// Who is asked what a user may do; everything is allowed by default, as in the real program.
-fn modes(given: &Given) -> anyhow::Result<Vec<AuthorizationMode>> {
+fn modes(given: &GivenFlags) -> anyhow::Result<Vec<AuthorizationMode>> {
     const FLAG: &str = "authorization-mode";
     let words: Vec<&str> = given.words(FLAG).collect();
     let mut found = Vec::new();
@@ -129,7 +129,7 @@ fn modes(given: &Given) -> anyhow::Result<Vec<AuthorizationMode>> {
     Ok(found)
 }
 
-fn tokens(given: &Given) -> anyhow::Result<TokenSettings> {
+fn tokens(given: &GivenFlags) -> anyhow::Result<TokenSettings> {
     let mut settings = TokenSettings::default();
     let issuers: Vec<String> = given.all("service-account-issuer").map(str::to_owned).collect();
     if issuers.iter().any(String::is_empty) {
@@ -155,7 +155,7 @@ fn tokens(given: &Given) -> anyhow::Result<TokenSettings> {
 }
 
 /// The proxies that are believed, if an authority of theirs is given.
-fn request_headers(given: &Given) -> anyhow::Result<Option<RequestHeaders>> {
+fn request_headers(given: &GivenFlags) -> anyhow::Result<Option<RequestHeaders>> {
     let Some(authorities) = file(given, "requestheader-client-ca-file") else { return Ok(None) };
     let words = |name: &str| given.words(name).map(str::to_owned).collect();
     Ok(Some(RequestHeaders {

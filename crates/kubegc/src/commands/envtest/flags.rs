@@ -26,7 +26,7 @@ pub(super) enum Effect {
 
 /// What was given, by name and in order; and what of it changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct GivenFlags {
     values: BTreeMap<&'static str, Vec<String>>,
     /// Known flags that have no effect here.
     pub(super) without_effect: BTreeSet<&'static str>,
@@ -36,7 +36,7 @@ pub(super) struct Given {
     pub(super) version: bool,
 }
 
-impl Given {
+impl GivenFlags {
     /// The last value that was given.
     pub(super) fn last(&self, name: &str) -> Option<&str> {
         self.values.get(name)?.last().map(String::as_str)
@@ -100,8 +100,11 @@ pub(super) enum FlagError {
 }
 
 /// Reads arguments by a table of flags.
-pub(super) fn parse(known: &[Flag], arguments: impl IntoIterator<Item = String>) -> Result<Given, FlagError> {
-    let mut given = Given::default();
+pub(super) fn parse(
+    known: &[Flag],
+    arguments: impl IntoIterator<Item = String>,
+) -> Result<GivenFlags, FlagError> {
+    let mut given = GivenFlags::default();
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
         let Some(text) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
@@ -161,7 +164,7 @@ mod tests {
         Flag { name: "authorization-config", is_switch: false, effect: Effect::Refused },
     ];
 
-    fn read(line: &str) -> Result<Given, FlagError> {
+    fn read(line: &str) -> Result<GivenFlags, FlagError> {
         parse(&KNOWN, line.split_whitespace().map(str::to_owned))
     }
 

@@ -22,7 +22,7 @@ pub(super) fn misspelled(file: &Value, text: &str) -> Vec<String> {
         .filter(|name| !READ.contains(name))
         .filter_map(|name| {
             let meant = READ.iter().find(|meant| is_misspelling(name, meant))?;
-            let at = place(text, name, 0).map(Place::shown).unwrap_or_default();
+            let at = place(text, name, 0).map(TextPosition::shown).unwrap_or_default();
             Some(format!("{at}unknown field {name:?}; did you mean {meant:?}?"))
         })
         .collect()
@@ -69,19 +69,19 @@ fn is_overridden(field: &str, flags: &NodeFlags) -> bool {
 
 /// A line and a column, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct TextPosition {
     line: usize,
     column: usize,
 }
 
-impl Place {
+impl TextPosition {
     fn shown(self) -> String {
         format!("line {}, column {}: ", self.line + 1, self.column + 1)
     }
 }
 
 /// Where a name is first used as a key, from a line on.
-fn place(text: &str, name: &str, from: usize) -> Option<Place> {
+fn place(text: &str, name: &str, from: usize) -> Option<TextPosition> {
     text.lines().enumerate().skip(from).find_map(|(line, content)| {
         let comment = content.trim_start().starts_with('#');
         let is_key = |at: &usize| {
@@ -90,7 +90,7 @@ fn place(text: &str, name: &str, from: usize) -> Option<Place> {
             is_start && after.starts_with(':')
         };
         let column = content.match_indices(name).map(|(at, _)| at).find(is_key).filter(|_| !comment)?;
-        Some(Place { line, column })
+        Some(TextPosition { line, column })
     })
 }
 

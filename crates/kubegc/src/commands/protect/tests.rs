@@ -54,10 +54,10 @@ async fn deleted(client: &ApiClient, path: &str) -> Result<(), (StatusCode, Stri
     }
 }
 
-fn named(gatherer: &Gatherer, kind: &str, name: &str) -> Named {
+fn named(gatherer: &Gatherer, kind: &str, name: &str) -> NamedObject {
     let resource = gatherer.catalog.find(kind).unwrap()[0].clone();
     let namespace = if resource.is_namespaced() { "shop" } else { "" };
-    Named { resource, namespace: namespace.into(), name: name.into() }
+    NamedObject { resource, namespace: namespace.into(), name: name.into() }
 }
 
 /// No client deletes a marked object until the mark is removed, and everything that would wait for it says so.

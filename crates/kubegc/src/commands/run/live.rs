@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gc_console::page::{Attached, Page};
+use gc_console::page::{AttachedCollectors, Page};
 use gc_inspect::resident::Resident;
 use gc_kube::breaker::{Breaker, SharedBreaker};
 use gc_kube::concurrency::ConcurrencyOptions;
@@ -55,7 +55,7 @@ impl Live {
         ui: options::Ui,
         resident: Option<Arc<dyn Resident>>,
     ) -> Page {
-        let collectors = Attached {
+        let collectors = AttachedCollectors {
             client: client.clone(),
             lease: settings.lease.lease.clone(),
             leadership: self.leadership.clone(),

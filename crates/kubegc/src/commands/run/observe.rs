@@ -101,7 +101,7 @@ struct Prediction {
 }
 
 #[derive(Clone, Debug)]
-struct Vanished {
+struct VanishedOwner {
     key: ObjectKey,
     owners: Vec<(Uid, OwnerState)>,
 }
@@ -126,7 +126,7 @@ pub(super) struct Comparison {
 pub(super) struct Comparator {
     window: i64,
     predictions: BTreeMap<Uid, Prediction>,
-    vanished: BTreeMap<Uid, Vanished>,
+    vanished: BTreeMap<Uid, VanishedOwner>,
     /// When each of both is compared.
     due: BTreeSet<(i64, Uid)>,
     /// Objects that went within the window: owners of something, perhaps.
@@ -252,7 +252,7 @@ impl Comparator {
             return;
         }
         self.due.insert((now.saturating_add(self.window), uid.clone()));
-        self.vanished.insert(uid.clone(), Vanished { key: key.clone(), owners });
+        self.vanished.insert(uid.clone(), VanishedOwner { key: key.clone(), owners });
     }
 
     /// What can be compared by now. Call now and then.
@@ -278,7 +278,12 @@ impl Comparator {
         std::mem::take(&mut self.compared)
     }
 
-    fn compare_vanished(&mut self, uid: Uid, Vanished { key, owners }: Vanished, graph: &impl Knowledge) {
+    fn compare_vanished(
+        &mut self,
+        uid: Uid,
+        VanishedOwner { key, owners }: VanishedOwner,
+        graph: &impl Knowledge,
+    ) {
         let state = |(owner, then): &(Uid, OwnerState)| {
             if *then == OwnerState::Dead || self.gone.contains(owner) {
                 OwnerState::Dead

@@ -404,7 +404,7 @@ fn what_ends_is_noticed_at_once() {
     world.run();
     world.remove(&volume_key("v"));
     world.run();
-    let engine: &mut dyn crate::engine::Collecting = &mut world.engine;
+    let engine: &mut dyn crate::engine::AnyCollector = &mut world.engine;
     assert_eq!(engine.take_measurement(), None, "PV-T22");
     assert_eq!(world.took(), Vec::<String>::new(), "PV-T22");
 
@@ -717,7 +717,7 @@ fn measurements_are_taken_under_upstreams_names() {
     world.run();
     world.answer = Ok(());
     world.pass(1_000);
-    let engine: &mut dyn crate::engine::Collecting = &mut world.engine;
+    let engine: &mut dyn crate::engine::AnyCollector = &mut world.engine;
     let taken: Vec<_> = std::iter::from_fn(|| engine.take_measurement())
         .map(|taken| format!("{} {} {}", taken.metric.name, taken.labels.join("/"), taken.value))
         .collect();

@@ -11,14 +11,14 @@ const WINDOW: i64 = 1_000;
 
 /// A graph with scripted knowledge.
 #[derive(Default)]
-struct Known {
+struct ScriptedGraph {
     deleting: BTreeMap<Uid, bool>,
     owners: BTreeMap<Uid, Vec<(Uid, OwnerState)>>,
     states: BTreeMap<Uid, OwnerState>,
     unwanted: BTreeSet<Uid>,
 }
 
-impl Knowledge for Known {
+impl Knowledge for ScriptedGraph {
     fn is_deleting(&self, uid: &Uid) -> Option<bool> {
         self.deleting.get(uid).copied()
     }
@@ -110,7 +110,7 @@ const DELETING: DeletionState = DeletionState { deleting: true, ..STAYS };
 const WAITING: DeletionState = DeletionState { foreground: true, ..DELETING };
 
 /// `agreed kind name`, after the window is over.
-fn compared(comparator: &mut Comparator, graph: &Known, at: i64) -> Vec<String> {
+fn compared(comparator: &mut Comparator, graph: &ScriptedGraph, at: i64) -> Vec<String> {
     let compared = comparator.compare(graph, at);
     compared
         .iter()
@@ -123,12 +123,12 @@ fn compared(comparator: &mut Comparator, graph: &Known, at: i64) -> Vec<String> 
 
 #[test]
 fn predictions_come_true_or_not() {
-    enum Then {
+    enum Expectation {
         Nothing,
         Seen(ObservedObject),
         Gone,
     }
-    use Then::{Gone, Nothing, Seen};
+    use Expectation::{Gone, Nothing, Seen};
     for (name, decided, then, expected) in [
         ("deleted", delete("a"), Gone, &["agreed deletion a"][..]),
         ("marked for deletion", delete("a"), Seen(object("a", &["dead"], DELETING)), &["agreed deletion a"]),
@@ -154,7 +154,7 @@ fn predictions_come_true_or_not() {
             &["disagreed finalizer-not-removed a"],
         ),
     ] {
-        let (mut comparator, graph) = (Comparator::new(WINDOW), Known::default());
+        let (mut comparator, graph) = (Comparator::new(WINDOW), ScriptedGraph::default());
         comparator.decided(&decided, 0);
         match then {
             Nothing => {}
@@ -173,7 +173,7 @@ fn predictions_come_true_or_not() {
 #[test]
 fn what_is_wanted_no_more_says_nothing_and_what_is_decided_again_keeps_its_time() {
     let mut comparator = Comparator::new(WINDOW);
-    let graph = Known { unwanted: BTreeSet::from([uid("b")]), ..Known::default() };
+    let graph = ScriptedGraph { unwanted: BTreeSet::from([uid("b")]), ..ScriptedGraph::default() };
     for (name, at) in [("a", 0), ("b", 0), ("a", 900), ("c", 900)] {
         comparator.decided(&delete(name), at);
     }
@@ -210,10 +210,10 @@ fn deletions_by_others_count_only_if_owners_could_explain_them() {
             let named = |list: &[(&str, OwnerState)]| -> Vec<(Uid, OwnerState)> {
                 list.iter().map(|(name, state)| (uid(name), *state)).collect()
             };
-            let mut graph = Known {
+            let mut graph = ScriptedGraph {
                 deleting: BTreeMap::from([(uid("a"), false)]),
                 owners: BTreeMap::from([(uid("a"), named(then))]),
-                ..Known::default()
+                ..ScriptedGraph::default()
             };
             if is_marked_first {
                 comparator.observed(&object("a", &["o"], DELETING), &graph, 0);
@@ -231,7 +231,7 @@ fn deletions_by_others_count_only_if_owners_could_explain_them() {
 
 #[test]
 fn what_there_is_no_room_for_is_counted() {
-    let (mut comparator, graph) = (Comparator::new(WINDOW), Known::default());
+    let (mut comparator, graph) = (Comparator::new(WINDOW), ScriptedGraph::default());
     for number in 0..COMPARED + 3 {
         comparator.decided(&delete(&format!("n{number}")), 0);
     }
