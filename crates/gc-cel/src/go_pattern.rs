@@ -1,5 +1,7 @@
 //! Patterns of Go's package `regexp` in the syntax of the crate `regex`.
 
+use std::fmt::Write as _;
+
 /// Rewrites a pattern so that the crate reads it as Go does: classes such as `\w` and boundaries are those of ASCII, in
 /// brackets only ranges and named classes mean anything else than themselves, and a brace that begins no repetition is a
 /// brace.
@@ -110,7 +112,7 @@ impl Rewriting<'_> {
         let digits = format!("{first}{}", &self.rest[..more]);
         self.rest = &self.rest[more..];
         let number = u32::from_str_radix(&digits, 8).unwrap_or_default();
-        self.out.push_str(&format!("\\x{{{number:X}}}"));
+        let _ = write!(self.out, "\\x{{{number:X}}}"); // writing to a text cannot fail
     }
 }
 

@@ -225,7 +225,7 @@ fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, Wrong> {
                 escape(&content[at..], bytes).map_err(|_| Wrong::unrecognized(offset + 1))?;
             match escaped {
                 EscapedCharacter::Character(c) => {
-                    text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes())
+                    text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
                 }
                 EscapedCharacter::Byte(byte) => text.push(byte),
             }

@@ -124,7 +124,7 @@ impl Rule {
         if *self == Self::Counted {
             spec["paramKind"] = json!({"apiVersion": "v1", "kind": "ConfigMap"});
         }
-        self.object("ValidatingAdmissionPolicy", spec)
+        self.object("ValidatingAdmissionPolicy", &spec)
     }
 
     /// When a deletion is allowed, and the message otherwise, as expressions.
@@ -169,10 +169,10 @@ impl Rule {
             }
             Self::Marked | Self::Volumes | Self::Kinds { .. } => {}
         }
-        self.object("ValidatingAdmissionPolicyBinding", spec)
+        self.object("ValidatingAdmissionPolicyBinding", &spec)
     }
 
-    fn object(&self, kind: &str, spec: Value) -> Value {
+    fn object(&self, kind: &str, spec: &Value) -> Value {
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": self.name()}, "spec": spec,
         })

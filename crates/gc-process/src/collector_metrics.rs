@@ -216,7 +216,7 @@ impl Observer for ControllerObserver {
                 family.get_or_create(&labels).inc_by(whole(measurement.value).unsigned_abs());
             }
             Some(DeclaredMetric::Histogram(family)) => {
-                family.get_or_create(&labels).observe(measurement.value)
+                family.get_or_create(&labels).observe(measurement.value);
             }
             Some(DeclaredMetric::Gauge(_)) | None => {}
         }

@@ -37,7 +37,7 @@ pub struct PublicKey([u8; 32]);
 impl PublicKey {
     /// The name under which signatures refer to it.
     fn name(&self) -> String {
-        self.0.iter().take(NAME_BYTES).map(|byte| format!("{byte:02x}")).collect()
+        gc_types::hexadecimal(&self.0[..NAME_BYTES])
     }
 }
 
@@ -130,6 +130,7 @@ impl SigningKey {
     }
 
     /// Its public key.
+    #[must_use]
     pub fn public(&self) -> &PublicKey {
         &self.public
     }

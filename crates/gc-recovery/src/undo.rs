@@ -117,6 +117,7 @@ pub async fn read(
 }
 
 /// Reports whether a record is of an object that is asked for, whatever its labels.
+#[must_use]
 pub fn names(wanted: &WantedObjects, record: &Record) -> bool {
     let place = record.place();
     wanted.resource.name.to_string() == record.resource

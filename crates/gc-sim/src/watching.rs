@@ -267,7 +267,7 @@ impl Watcher {
         match fault {
             StreamFault::Cut if is_open => self.end(&RequestEnd::Finished),
             StreamFault::Stale if is_open => {
-                self.end(&RequestEnd::Unreachable("the connection broke".to_owned()))
+                self.end(&RequestEnd::Unreachable("the connection broke".to_owned()));
             }
             StreamFault::Cut | StreamFault::Stale => {}
             StreamFault::Expired => self.end(&gone()),

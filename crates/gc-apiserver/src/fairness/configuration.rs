@@ -151,7 +151,7 @@ impl Configuration {
             match (schema.distinguisher, about) {
                 (Distinguisher::User, _) => user.name.hash(&mut hasher),
                 (Distinguisher::Namespace, RequestProperties::Resource { namespace, .. }) => {
-                    namespace.hash(&mut hasher)
+                    namespace.hash(&mut hasher);
                 }
                 _ => {}
             }

@@ -48,7 +48,9 @@ fn a_rule_is_faulty_where_it_does_not_deny() {
         let rules = status(policies, bindings, counts, NOW);
         faults(&rules).map(|(_, fault)| (fault.is_open, fault.message.clone())).collect()
     };
-    let all = |policy: &Value, binding: &Value| messages(&[policy.clone()], &[binding.clone()], None);
+    let all = |policy: &Value, binding: &Value| {
+        messages(std::slice::from_ref(policy), std::slice::from_ref(binding), None)
+    };
     assert_eq!(all(&policy, &binding), []);
     // A server adds defaults.
     let mut with_defaults = policy.clone();
@@ -60,7 +62,7 @@ fn a_rule_is_faulty_where_it_does_not_deny() {
     let mut changed = policy.clone();
     changed["spec"]["validations"][0]["expression"] = json!("true");
     assert_eq!(all(&changed, &binding), [(false, "it was changed, or written by another version".into())]);
-    assert!(messages(&[policy.clone()], &[], None)[0].0);
+    assert!(messages(std::slice::from_ref(&policy), &[], None)[0].0);
     assert!(messages(&[], &[binding], None)[0].0);
     // Policies of others are theirs.
     let mut other = policy;
@@ -70,7 +72,9 @@ fn a_rule_is_faulty_where_it_does_not_deny() {
     let (policy, binding) = (Rule::Counted.policy(), Rule::Counted.binding());
     let counts =
         |at: &str| json!({"metadata": {"annotations": {COUNTED_AT: at, COUNTED: "--owners-above 9"}}});
-    let all = |counts: Option<&Value>| messages(&[policy.clone()], &[binding.clone()], counts);
+    let all = |counts: Option<&Value>| {
+        messages(std::slice::from_ref(&policy), std::slice::from_ref(&binding), counts)
+    };
     assert!(all(None)[0].0);
     assert_eq!(all(Some(&counts("2027-01-15T07:00:00Z"))), []);
     assert_eq!(all(Some(&counts("2027-01-13T07:00:00Z"))), [(false, "it was counted 2d1h ago".into())]);
