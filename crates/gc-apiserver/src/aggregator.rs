@@ -18,7 +18,7 @@ use crate::transport::dial::Identity;
 /// The aggregated servers of this moment.
 pub(crate) struct Aggregator {
     table: RwLock<Arc<Table>>,
-    /// What this server shows them.
+    /// Identity that this server presents to aggregated servers.
     identity: Identity,
 }
 
@@ -28,12 +28,12 @@ impl Aggregator {
         Self { table: RwLock::default(), identity }
     }
 
-    /// What is served by others.
+    /// Returns the table of groups and versions that other servers serve.
     pub(crate) fn table(&self) -> Arc<Table> {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What this server shows aggregated servers.
+    /// Returns the identity that this server presents to aggregated servers.
     pub(crate) fn identity(&self) -> &Identity {
         &self.identity
     }

@@ -1,4 +1,4 @@
-//! Who asks, and whether they may: certificates, tokens, roles and escalation checks.
+//! Authentication and authorization: certificates, tokens, roles and escalation checks.
 
 pub(crate) mod aggregation;
 pub(crate) mod authentication;

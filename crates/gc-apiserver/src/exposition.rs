@@ -1,4 +1,4 @@
-//! How metrics are registered, and their text in the format that a client asks for.
+//! Registration of metrics, and their text in the format that a client requests.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -64,7 +64,7 @@ impl<T> Default for CountedNames<T> {
 }
 
 impl<T: Ord> CountedNames<T> {
-    /// Whether this one is counted for itself: it was before, or there is room for it.
+    /// Reports whether this one is counted for itself: it was before, or there is room for it.
     pub(crate) fn admits<N>(&self, name: &N) -> bool
     where
         T: std::borrow::Borrow<N>,

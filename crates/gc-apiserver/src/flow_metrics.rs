@@ -41,7 +41,7 @@ struct RefusalLabels {
 struct WaitLabels {
     priority_level: Arc<str>,
     flow_schema: Arc<str>,
-    /// Whether the request was worked on in the end.
+    /// `true` if the request was executed in the end.
     execute: &'static str,
 }
 

@@ -171,7 +171,7 @@ pub fn metadata_text(data: &[u8]) {
     let Ok(Value::Object(mut tree)) = serde_json::from_slice::<Value>(data) else { return };
     let owners = tree.get("ownerReferences").and_then(Value::as_array).into_iter().flatten();
     let entries = tree.get("managedFields").and_then(Value::as_array).into_iter().flatten();
-    // What takes fields by name takes them by place as well, and nothing is stored as null.
+    // Fields of a set are taken by name and by position, and null is never stored.
     if !owners.chain(entries).all(|item| item.is_object() && item.get("fieldsV1") != Some(&Value::Null)) {
         return;
     }

@@ -18,13 +18,13 @@ use crate::work::Weight;
 pub(crate) const RENEWAL_PERIOD: Duration = Duration::from_secs(10);
 const DURATION_SECONDS: u32 = 3600;
 const NAMESPACE: &str = "kube-system";
-/// What the Lease is labelled with, and its field manager.
+/// Label of the Lease, and its field manager.
 const COMPONENT: &str = "kube-apiserver";
 const GROUP: &str = "coordination.k8s.io";
-/// How many bytes of the hash a name has.
+/// Bytes of the hash in a name.
 const HASH_BYTES: usize = 16;
 
-/// Who the server is.
+/// Identity of this server among others on the same store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     name: String,
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// What a Lease says, without what the server adds to each object.
+    /// Returns the Leases without the members that the server adds to each object.
     fn shown(state: &State) -> Vec<Value> {
         let mut leases = own::list(state, GROUP, "leases").unwrap();
         for lease in &mut leases {

@@ -19,8 +19,8 @@ use crate::transport::account::{Account, ClientStanding};
 use crate::webhook_metrics::WebhookMetrics;
 use crate::work::WatchPlace;
 
-/// What requests are counted by. Values come from the table of resources and from fixed sets, never from
-/// clients, so that their number is bounded.
+/// Labels of the request counters. Values come from the table of resources and from fixed sets, never
+/// from clients, so that their number is bounded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(crate) struct RequestLabels {
     /// Upper-case verb.
@@ -39,7 +39,7 @@ pub(crate) struct RequestLabels {
     pub(crate) code: u16,
 }
 
-/// What durations are kept by.
+/// Labels of the request durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct DurationLabels {
     /// Upper-case verb.
@@ -72,7 +72,7 @@ struct StandingLabels {
     standing: &'static str,
 }
 
-/// How often a health check ended so.
+/// Labels of the counter of health check results.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CheckOutcomeLabels {
     /// Name of the check.
@@ -95,7 +95,7 @@ pub fn catalogues() -> [Catalogue; 2] {
 /// The server's metrics.
 pub(crate) struct Metrics {
     catalogue: Catalogue,
-    /// What `/metrics/slis` shows.
+    /// Metrics of `/metrics/slis`.
     service_levels: Catalogue,
     checks: Family<CheckLabels, Gauge>,
     check_outcomes: Family<CheckOutcomeLabels, Counter>,

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::state::State;
 
-/// How long to wait before a watch that broke is taken up again.
+/// Delay before a broken watch is started again.
 const PAUSE: Duration = Duration::from_millis(200);
 /// The least time between two readings: upstream's conditions are there when a client asks next.
 pub(crate) const MOMENT: Duration = Duration::from_millis(10);

@@ -1,4 +1,4 @@
-//! What all requests share.
+//! State that all requests share.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -61,19 +61,19 @@ impl Default for Clock {
     }
 }
 
-/// What all requests share.
+/// State that all requests share.
 pub(crate) struct State {
     /// The registry.
     pub(crate) registry: Arc<Registry>,
-    /// Who is who.
+    /// Authenticator of requests.
     pub(crate) authenticator: Authenticator,
-    /// Who may do what.
+    /// Authorizer of requests.
     pub(crate) rbac: Arc<Rbac>,
     /// Service-account tokens.
     pub(crate) signer: TokenSigner,
     /// Proxies that say in headers who asks.
     pub(crate) front_proxy: Option<RequestHeaders>,
-    /// Whether requests without credentials are answered.
+    /// True if requests without credentials are answered.
     pub(crate) admits_anonymous: bool,
     /// Aggregated servers.
     pub(crate) aggregator: Aggregator,
@@ -87,17 +87,17 @@ pub(crate) struct State {
     pub(crate) work: Work,
     /// Written watch events.
     pub(crate) frames: Arc<FrameCache>,
-    /// What objects are stamped with.
+    /// Clock for the timestamps of objects.
     pub(crate) clock: Clock,
-    /// What the server says of its flags and its start.
+    /// Flags and start time, as shown to clients.
     pub(crate) facts: Facts,
     /// Resolves when the server stops.
     pub(crate) stop: Stop,
     /// Where it listens; empty while it listens nowhere.
     pub(crate) address: OnceLock<SocketAddr>,
-    /// Who answers further paths.
+    /// Handler of further paths.
     pub(crate) extension: Option<Arc<dyn Extension>>,
-    /// Who is connected, and what is held for them.
+    /// Connections, and the memory held for them.
     pub(crate) clients: Arc<Clients>,
     random: SystemRandom,
 }
@@ -128,7 +128,7 @@ pub(crate) struct StateParts {
     pub(crate) address: Option<SocketAddr>,
     /// See [`State`].
     pub(crate) extension: Option<Arc<dyn Extension>>,
-    /// How much may be held for clients.
+    /// Limit of the memory held for clients.
     pub(crate) memory_budget: MemoryBudget,
 }
 

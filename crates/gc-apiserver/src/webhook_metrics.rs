@@ -188,7 +188,7 @@ mod tests {
         }
     }
 
-    /// What is exposed, without durations and comments.
+    /// Returns the exposed metrics without durations and comments.
     fn exposed(catalogue: &Catalogue) -> Vec<String> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, catalogue.registry()).unwrap();

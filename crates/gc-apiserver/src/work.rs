@@ -23,7 +23,7 @@ use crate::transport::bodies::Bodies;
 const MAXIMUM_IN_FLIGHT: usize = 600;
 /// Requests that may wait for one of those places.
 const MAXIMUM_QUEUED: usize = 4096;
-/// How long one may wait.
+/// Maximum wait in the queue.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(15);
 /// A body of JSON up to this size is decoded on the spot (well under a millisecond).
 const MAXIMUM_JSON_ON_THE_SPOT: usize = 16 * 1024;
@@ -119,7 +119,7 @@ struct Waiter<'a> {
     begun: Instant,
     metrics: &'a FlowMetrics,
     _waiting: CountedRequest,
-    /// How it ends: dropped before it is called, it was cancelled.
+    /// Result of the work; a cancelled one is dropped before it runs.
     end: Result<(), Refusal>,
 }
 
@@ -155,7 +155,7 @@ impl Drop for WatchPlace {
     }
 }
 
-/// How heavy a piece of work is.
+/// Cost class of a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weight {
     /// Reads one object.
@@ -170,7 +170,7 @@ pub(crate) enum Weight {
     WriteMany,
 }
 
-/// Whether a body is decoded on a thread that may take its time.
+/// Reports whether a body is decoded on a thread that may take its time.
 pub(crate) fn takes_long_to_decode(body: &[u8], content_type: Option<&str>) -> bool {
     body.len() > if is_yaml(content_type) { MAXIMUM_YAML_ON_THE_SPOT } else { MAXIMUM_JSON_ON_THE_SPOT }
 }
@@ -194,7 +194,7 @@ pub(crate) async fn decode_object(
         .unwrap_or_else(|failure| Err(ApiError::internal(format!("the body was not decoded: {failure}"))))
 }
 
-/// How many places a request takes whose body has a size.
+/// Returns the seats of a request, by the size of its body.
 pub(crate) fn width(body: &[u8], content_type: Option<&str>) -> usize {
     let per_place = if is_yaml(content_type) { YAML_PER_PLACE } else { JSON_PER_PLACE };
     (1 + body.len() / per_place).min(MAXIMUM_WIDTH)

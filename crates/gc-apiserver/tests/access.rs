@@ -1,4 +1,4 @@
-//! Who may do what, over a real connection.
+//! Authorization over a real connection.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -222,7 +222,7 @@ async fn the_client_certificate_is_the_administrator() {
     assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
 }
 
-/// What a request over a connection with this certificate, and perhaps a token, is answered.
+/// Sends a request with this certificate, and optionally a token, and returns the answer.
 async fn answered_as(
     server: &TestServer,
     shown: (&rcgen::Certificate, &rcgen::KeyPair),

@@ -1,4 +1,4 @@
-//! What policies see of a request: its options, and every request that is admitted without being stored as it is.
+//! Policies see the options of a request, and every request that is admitted without being stored as it is.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;

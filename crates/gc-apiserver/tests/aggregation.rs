@@ -19,7 +19,7 @@ const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const NAME: &str = "backend.default.svc";
 const FLUNDERS: &str = "/apis/wardle.example.com/v1alpha1/namespaces/default/flunders";
 
-/// What the aggregated server was asked: method and target, headers, body.
+/// Requests that the aggregated server received: method and target, headers, body.
 type ReceivedRequests = Arc<Mutex<Vec<(String, Vec<(String, String)>, Bytes)>>>;
 
 fn answer(asked: &ReceivedRequests, parts: &Parts, body: &Bytes) -> Response {

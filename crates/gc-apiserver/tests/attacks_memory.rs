@@ -1,4 +1,5 @@
-//! What hostile clients do to the memory and the connections of a server: those that need a process of its own run this program again.
+//! Attacks on the memory and the connections of a server; an attack that needs its own process runs this program
+//! again.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;

@@ -1,4 +1,4 @@
-//! What a hostile client sends to make the server slow, large or silent.
+//! Attacks that would make the server slow, large or silent.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;

@@ -203,7 +203,7 @@ async fn bodies_and_patches_are_decoded_as_go_does() {
         ("PATCH", &a, JSON_PATCH, json!("null"), 200, ""),
         ("PATCH", &a, STRATEGIC, json!("null"), 200, ""),
         ("PATCH", &a, MERGE, json!("null"), 400, "Invalid JSON Patch"),
-        // What is not there is not found, whatever the patch.
+        // An absent object is not found, whatever the patch.
         ("PATCH", &none, MERGE, json!("{"), 404, "configmaps \"none\" not found"),
         ("PATCH", &a, MERGE, json!("{"), 400, "error decoding patch: unexpected end of JSON input"),
         ("PATCH", &a, MERGE, json!("{\"a\":01}"), 400, "invalid character '1' after object key:value pair"),

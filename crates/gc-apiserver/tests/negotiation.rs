@@ -281,7 +281,7 @@ impl Kind {
     }
 }
 
-/// What JSON says of a resource; lists that are empty are left out there.
+/// Returns a resource as discovery writes it in JSON, which leaves out empty lists.
 fn resource_value(resource: &Resource) -> Value {
     let mut value = json!({
         "resource": resource.resource, "responseKind": Kind::value(resource.response_kind.as_ref()),

@@ -11,7 +11,7 @@ use support::TestServer;
 
 const RECORDED: &str = include_str!("recorded/answers.jsonl");
 
-/// What a recorded request says about its answer.
+/// Returns the expected answer of a recorded request.
 fn wanted(request: &Value) -> Value {
     let mut wanted = json!({"code": request["code"]});
     for key in ["message", "causes", "spec", "fields", "warnings"] {

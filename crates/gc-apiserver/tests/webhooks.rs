@@ -25,7 +25,7 @@ fn answer(path: &str, review: &Value) -> Option<Value> {
         }
         "/no" => json!({"uid": uid, "allowed": false, "status": {"message": "never"}}),
         "/slow" => return None,
-        // What it sees of the managers decides about the replicas.
+        // The managers that it sees decide about the replicas.
         "/scale" => {
             let manager =
                 |object: &str| &review["request"][object]["metadata"]["managedFields"][0]["manager"];

@@ -11,7 +11,7 @@ const CHECK: usize = 350_000;
 
 /// Answers what a user may do.
 pub trait Authority {
-    /// Whether it is allowed.
+    /// Reports whether it is allowed.
     fn allows(&self, question: &Question) -> bool;
 }
 

@@ -495,7 +495,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether values of the first type can be used as the second; conclusions about unknown types are kept.
+    /// Reports whether values of the first type can be used as the second; conclusions about unknown types are kept.
     fn is_assignable(&mut self, from: &Type, to: &Type) -> bool {
         let mark = self.trail.len();
         let fits = self.assign(from, to);
@@ -561,7 +561,7 @@ impl Checker<'_> {
         Unification::Yes
     }
 
-    /// Whether an unknown type is a part of another type.
+    /// Reports whether an unknown type is a part of another type.
     fn occurs(&mut self, number: u32, within: &Type) -> bool {
         self.steps += 1;
         if self.steps > MOST_STEPS {
@@ -664,7 +664,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether a function fails with this literal as its first argument.
+/// Reports whether a function fails with this literal as its first argument.
 fn is_bad_literal(function: &str, argument: &Node) -> bool {
     match (function, &argument.expression) {
         ("duration", Expression::Text(text)) => crate::time::parse_duration(text).is_none(),
@@ -676,7 +676,7 @@ fn is_bad_literal(function: &str, argument: &Node) -> bool {
     }
 }
 
-/// Whether a type has at most the remaining number of parts; subtracts them.
+/// Reports whether a type has at most the remaining number of parts; subtracts them.
 fn is_light(of: &Type, left: &mut usize) -> bool {
     if *left == 0 {
         return false;

@@ -9,7 +9,7 @@ use crate::types::Type;
 #[derive(Debug)]
 pub(crate) struct Overload {
     pub(crate) id: String,
-    /// Whether it is a method of its first argument.
+    /// True if it is a method of its first argument.
     pub(crate) member: bool,
     pub(crate) arguments: Vec<Type>,
     pub(crate) result: Type,
@@ -33,12 +33,12 @@ pub(crate) fn overloads(name: &str) -> Option<&'static [Overload]> {
     FUNCTIONS.get(name).map(Vec::as_slice)
 }
 
-/// Whether there is such a function or method.
+/// Reports whether there is such a function or method.
 pub(crate) fn is_known(name: &str) -> bool {
     FUNCTIONS.contains_key(name) || matches!(name, "abs" | "math.greatest" | "math.least")
 }
 
-/// Whether a name with dots is that of a function.
+/// Reports whether a name with dots is that of a function.
 pub(crate) fn is_namespaced(name: &str) -> bool {
     name.contains('.') && is_known(name)
 }

@@ -280,7 +280,7 @@ const TYPES: [&str; 19] = [
     "uint",
 ];
 
-/// Whether a name is that of a type.
+/// Reports whether a name is that of a type.
 pub(crate) fn is_type(name: &str) -> bool {
     TYPES.contains(&name)
 }

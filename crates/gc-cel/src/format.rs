@@ -16,7 +16,7 @@ const MOST_DIGITS: usize = 100;
 /// Decimals where the clause does not say how many.
 const DECIMALS: usize = 6;
 
-/// What a clause asks for.
+/// Requirement of a clause.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clause {
     verb: char,
@@ -144,7 +144,7 @@ fn refusal(clause: Clause, given: &str) -> String {
     format!("{rule}, was given {given}")
 }
 
-/// Whether a clause takes values of a type, as far as that is known beforehand.
+/// Reports whether a clause takes values of a type, as far as that is known beforehand.
 fn accepts(clause: Clause, given: &Type) -> bool {
     if *given == Type::Dyn {
         return true;

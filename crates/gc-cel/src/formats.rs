@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use crate::time::Timestamp;
 use crate::url::Url;
 
-/// Whether a text is an address with a prefix length, such as `10.0.0.0/8`.
+/// Reports whether a text is an address with a prefix length, such as `10.0.0.0/8`.
 #[must_use]
 pub fn is_cidr(text: &str) -> bool {
     let Some((address, bits)) = text.split_once('/') else { return false };
@@ -16,7 +16,7 @@ pub fn is_cidr(text: &str) -> bool {
         || (address.parse::<Ipv6Addr>().is_ok() && bits_below(128))
 }
 
-/// Whether a text is a URI, or an absolute path.
+/// Reports whether a text is a URI, or an absolute path.
 #[must_use]
 pub fn is_uri(text: &str) -> bool {
     if text.is_empty() || text.chars().any(|c| c.is_control() || c == ' ') {
@@ -150,7 +150,7 @@ fn qualified_name(text: &str) -> Vec<String> {
     problems
 }
 
-/// Whether a text as a whole matches one of the patterns of this crate. Each is compiled once in a thread.
+/// Reports whether a text as a whole matches one of the patterns of this crate. Each is compiled once in a thread.
 pub(crate) fn matches_whole(pattern: &'static str, text: &str) -> bool {
     thread_local! {
         static COMPILED: RefCell<BTreeMap<&'static str, Option<regex::Regex>>> = RefCell::default();

@@ -116,7 +116,7 @@ impl Rewriting<'_> {
     }
 }
 
-/// Whether what follows a brace is `3}`, `3,}` or `3,5}`.
+/// Reports whether what follows a brace is `3}`, `3,}` or `3,5}`.
 fn begins_repetition(rest: &str) -> bool {
     let Some((inner, _)) = rest.split_once('}') else { return false };
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -244,7 +244,7 @@ fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, Wrong> {
     Err(Wrong::unrecognized(prefix.len() + delimiter.len() + at))
 }
 
-/// What an escape stands for: in bytes, a number is a byte instead of a character.
+/// Meaning of an escape: in bytes, a number is a byte instead of a character.
 enum EscapedCharacter {
     Character(char),
     Byte(u8),

@@ -107,7 +107,7 @@ impl Program {
         Ok(CheckedProgram { program, result, most_cost })
     }
 
-    /// Whether it contains a name.
+    /// Reports whether it contains a name.
     #[must_use]
     pub fn mentions(&self, name: &str) -> bool {
         parse::mentions(&self.text, name)

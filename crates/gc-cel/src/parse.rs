@@ -56,7 +56,7 @@ pub(crate) fn parse(text: &str) -> Result<ParsedExpression, Vec<Issue>> {
     }
 }
 
-/// Whether an expression contains a name.
+/// Reports whether an expression contains a name.
 pub(crate) fn mentions(text: &str, name: &str) -> bool {
     let (tokens, issues) = tokens(text);
     issues.is_empty()

@@ -20,7 +20,7 @@ const STEPS_OF_EACH: usize = 500;
 const STEPS_OF_A_BYTE: usize = 20;
 /// The estimated bytes that are compiled in one step. 10 million steps, the budget of an object, take about a second.
 const COMPILED_BYTES_OF_A_STEP: u64 = 4;
-/// How far an estimate may be above the real size, so that no pattern is refused for it that would have compiled.
+/// Maximum ratio of the estimate to the real size, so that every pattern that would compile is accepted.
 const OVERESTIMATE: u64 = 4;
 
 /// The compiled patterns of one evaluation.
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(100_000 - budget.left(), first + 100 * 2);
     }
 
-    /// What is remembered is bounded, whatever a budget allows.
+    /// The cache of patterns is bounded, whatever the budget.
     #[test]
     fn remembered_patterns_are_bounded() {
         let mut budget = Budget::new(u64::MAX);

@@ -9,11 +9,11 @@ pub(crate) struct Node {
     pub(crate) id: usize,
     /// Offset in bytes of the character that errors point at: an operator, a bracket, the start of anything else.
     pub(crate) at: usize,
-    /// What it is.
+    /// The expression itself.
     pub(crate) expression: Expression,
 }
 
-/// What a part of an expression is.
+/// Part of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Expression {
     Null,

@@ -52,7 +52,7 @@ pub struct ObjectType {
     pub name: String,
     /// Its fields, as expressions name them.
     pub fields: BTreeMap<String, Type>,
-    /// Whether it may have other fields, of which nothing is known.
+    /// True if it may have other fields, of which nothing is known.
     pub is_open: bool,
 }
 
@@ -94,7 +94,7 @@ impl Type {
         matches!(self, Self::Dyn | Self::Error)
     }
 
-    /// Whether values may be null, as in protocol buffers.
+    /// Reports whether values may be null, as in protocol buffers.
     pub(crate) fn is_nullable(&self) -> bool {
         matches!(
             self,
@@ -107,7 +107,7 @@ impl Type {
         )
     }
 
-    /// Whether all values have the same size.
+    /// Reports whether all values have the same size.
     pub(crate) fn is_scalar(&self) -> bool {
         match self {
             Self::Bool | Self::Double | Self::Duration | Self::Int | Self::Timestamp | Self::Uint => true,
@@ -144,7 +144,7 @@ impl fmt::Display for Type {
 /// A type with the bounds of a schema, from which costs are estimated.
 #[derive(Clone, Debug)]
 pub struct DeclaredType {
-    /// What it is.
+    /// Shape of the type.
     pub shape: Shape,
     /// Maximum number of elements, entries, characters or bytes of a value.
     pub most_elements: u64,
@@ -191,7 +191,7 @@ impl DeclaredType {
         Self { shape: Shape::Map(value), most_elements: most, least_bytes: 2 }
     }
 
-    /// How often a value of this type fits into a request.
+    /// Returns the maximum number of such values in one request.
     #[must_use]
     pub fn most_in_request(&self) -> u64 {
         LARGEST_REQUEST / (self.least_bytes + 1)

@@ -27,7 +27,7 @@ impl Url {
         Self::checked(text, false).map_err(|why| format!("parse {}: {why}", quoted(text)))
     }
 
-    /// What is wrong with a URL that may be relative, as Go says it.
+    /// Describes an error in a URL that may be relative, in Go's words.
     #[must_use]
     pub fn reference_problem(text: &str) -> Option<String> {
         let text = text.split_once('#').map_or(text, |(text, _)| text);

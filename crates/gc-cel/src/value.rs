@@ -16,11 +16,11 @@ pub(crate) type Evaluation<'v> = Result<Val<'v>, EvalError>;
 
 /// The part of a value's schema that expressions see.
 pub trait Typing: std::fmt::Debug {
-    /// Whether a number is a double, even if it is whole.
+    /// Reports whether a number is a double, even if it is whole.
     fn is_double(&self) -> bool;
     /// `format` of a text, if it has one.
     fn format(&self) -> Option<&str>;
-    /// Whether it is an object with known fields: one that is null counts as missing.
+    /// Reports whether it is an object with known fields: one that is null counts as missing.
     fn is_object(&self) -> bool;
     /// The schema of an element of a list.
     fn item(&self) -> Option<&dyn Typing>;
@@ -219,7 +219,7 @@ impl<'v> Val<'v> {
         }
     }
 
-    /// Whether two values are equal. Each comparison costs.
+    /// Reports whether two values are equal. Each comparison costs.
     pub(crate) fn equals(&self, other: &Val<'v>, budget: &mut Budget) -> Result<bool, EvalError> {
         budget.spend(1)?;
         match (self, other) {
@@ -255,7 +255,7 @@ impl<'v> Val<'v> {
         Ok(self.is_same(other))
     }
 
-    /// Whether two values without parts are equal.
+    /// Reports whether two values without parts are equal.
     fn is_same(&self, other: &Val<'v>) -> bool {
         match (self, other) {
             (Self::Null, Self::Null) => true,

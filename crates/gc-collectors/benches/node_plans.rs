@@ -1,4 +1,4 @@
-//! What planning costs on a large node: 10,000 images and 100,000 containers, as one pass would see them.
+//! Cost of planning a pass over a large node: 10,000 images and 100,000 containers.
 //!
 //! `cargo bench -p gc-collectors --bench node_plans`; the target is 50 ms in all.
 #![allow(clippy::unwrap_used, missing_docs)] // a broken assumption should stop the measurement
@@ -18,7 +18,7 @@ use gc_collectors::images::usage::{ContainerImages, ImageIndex, usage};
 use gc_collectors::images::{Image, ImageId, LayerId};
 use gc_types::{GoDuration, UnixNanoseconds};
 
-/// How often everything is planned; the best time is reported, since others use the machine too.
+/// Number of rounds; the best time is reported, since the machine is shared.
 const ROUNDS: usize = 30;
 
 /// 64 digits that look as those of a real digest do: different from the first on.

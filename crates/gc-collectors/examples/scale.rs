@@ -1,4 +1,4 @@
-//! What collectors cost when a whole cluster's backlog is deleted, without a server: wall time, requests,
+//! Cost of collectors when a whole cluster's backlog is deleted, without a server: wall time, requests,
 //! decisions, memory.
 //!
 //! `cargo run --release -p gc-collectors --example scale -- [part of the real size, 1 by default]`. Every deletion is

@@ -133,8 +133,8 @@ impl AgeClock {
         self
     }
 
-    /// How to read dates of the wall clock, which the runtime and the filesystem write. Call it at each observation,
-    /// so that every setting of the wall clock is recorded.
+    /// Converts dates that the runtime and the filesystem write by the wall clock. Call it at each observation, so
+    /// that every setting of the wall clock is recorded.
     #[must_use]
     pub fn wall_dates(&mut self, now: &MachineTime) -> WallDates {
         *self = self.clone().noticing(now);

@@ -16,14 +16,14 @@ use crate::objects::{Cache, Facts, Kind};
 
 const HOUR: i64 = 3_600_000;
 
-/// How long an issued request is kept after its approval, and after its certificate was first seen;
+/// Retention of an issued request, after its approval and after its certificate was first seen;
 /// milliseconds.
 pub const ISSUED_MILLISECONDS: i64 = HOUR;
 
-/// How long a denied or failed request is kept, milliseconds.
+/// Retention of a denied or failed request, milliseconds.
 pub const DENIED_MILLISECONDS: i64 = HOUR;
 
-/// How long a request without a decision or a certificate is kept, milliseconds.
+/// Retention of a request without a decision or a certificate, milliseconds.
 pub const PENDING_MILLISECONDS: i64 = 24 * HOUR;
 
 /// Its entry in the table.

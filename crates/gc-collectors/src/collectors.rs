@@ -114,7 +114,7 @@ impl Controller {
         self.collector().rules
     }
 
-    /// Whether a word of `--controllers` names it.
+    /// Reports whether a word of `--controllers` names it.
     #[must_use]
     pub fn is_named(self, word: &str) -> bool {
         word == self.name() || self.alias() == Some(word)

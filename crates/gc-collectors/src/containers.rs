@@ -1,4 +1,4 @@
-//! Which dead containers, sandboxes and logs to remove (spec `node-gc.md`, sections 9 to 14).
+//! Selection of dead containers, sandboxes and logs to remove (spec `node-gc.md`, sections 9 to 14).
 //!
 //! * [`pods`]: the pods that they belong to, as far as known.
 //! * [`plan`]: dead containers, by MinAge, MaxPerPodContainer and MaxContainers.
@@ -88,7 +88,7 @@ pub struct Container {
     pub created_at: UnixNanoseconds,
     /// `metadata.attempt`: how many containers of this name were created in its pod before.
     pub attempt: u32,
-    /// Whether the kubelet made it, by its marks, or the operator opted in (see [`is_managed_container`]).
+    /// True if the kubelet made it, by its marks, or the operator opted in (see [`is_managed_container`]).
     pub managed: bool,
 }
 
@@ -112,7 +112,7 @@ pub struct Sandbox {
     pub state: SandboxState,
     /// When it was created.
     pub created_at: UnixNanoseconds,
-    /// Whether the kubelet made it, by its marks, or the operator opted in (see [`is_managed_sandbox`]).
+    /// True if the kubelet made it, by its marks, or the operator opted in (see [`is_managed_sandbox`]).
     pub managed: bool,
 }
 
@@ -127,8 +127,8 @@ pub const CONTAINER_NAME_LABEL: &str = "io.kubernetes.container.name";
 /// Annotation that every sandbox of the kubelet's carries: where the pod came from.
 pub const CONFIG_SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
 
-/// Whether a sandbox carries the kubelet's marks: the three pod labels, a UID that is not empty and equal to the
-/// one in its metadata, and the source annotation (section 14.3).
+/// Reports whether a sandbox carries the kubelet's marks: the three pod labels, a UID that is not empty and
+/// equal to the one in its metadata, and the source annotation (section 14.3).
 pub fn is_managed_sandbox<'a>(
     metadata_uid: &str,
     label: impl Fn(&str) -> Option<&'a str>,
@@ -140,8 +140,8 @@ pub fn is_managed_sandbox<'a>(
         && annotation(CONFIG_SOURCE_ANNOTATION).is_some()
 }
 
-/// Whether a container carries the kubelet's marks: the four labels, and a managed sandbox; where its sandbox is gone
-/// (`None`), a UID that is not empty.
+/// Reports whether a container carries the kubelet's marks: the four labels, and a managed sandbox; where its sandbox
+/// is gone (`None`), a UID that is not empty.
 pub fn is_managed_container<'a>(
     label: impl Fn(&str) -> Option<&'a str>,
     sandbox_managed: Option<bool>,

@@ -10,7 +10,7 @@ pub(crate) struct Division<T> {
     staying: BTreeSet<T>,
 }
 
-/// What a change has moved.
+/// Items that a change has moved.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct MovedItems<T> {
     /// Newly surplus.
@@ -25,7 +25,7 @@ impl<T: Ord + Clone> Division<T> {
         Self { kept, going: BTreeSet::new(), staying: BTreeSet::new() }
     }
 
-    /// Whether it is beyond that number.
+    /// Reports whether it is beyond that number.
     pub(crate) fn is_surplus(&self, thing: &T) -> bool {
         self.going.contains(thing)
     }

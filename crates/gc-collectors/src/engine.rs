@@ -59,7 +59,7 @@ pub enum Observation {
         uid: Uid,
         /// An additional message, if any.
         remark: Option<String>,
-        /// Whether it was deleted.
+        /// Result of the deletion.
         result: Result<(), StorageFailure>,
     },
 }
@@ -84,7 +84,7 @@ pub enum MachineState {
     Absent,
 }
 
-/// What to do about an object.
+/// Decision about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Nothing until something changes.
@@ -192,9 +192,9 @@ pub struct CollectorState {
     pub counts: Counts,
     /// Objects to reconcile, now or later.
     pub waiting: usize,
-    /// How overdue the most overdue object is, milliseconds.
+    /// Delay of the most overdue object, milliseconds.
     pub overdue_milliseconds: i64,
-    /// Whether everything that it watches has been listed.
+    /// True if everything that it watches has been listed.
     pub synced: bool,
     /// Gauges of its own.
     pub gauges: Vec<Measurement>,
@@ -412,7 +412,7 @@ impl<J: Collector> Engine<J> {
         }
     }
 
-    /// Whether the outcome of a request is still unknown.
+    /// Reports whether the outcome of a request is still unknown.
     pub(crate) fn is_in_flight(&self) -> bool {
         !self.flying.is_empty()
     }
@@ -652,8 +652,8 @@ impl<J: Collector> Engine<J> {
     }
 }
 
-/// Whether a request is the same as the one skipped before, for the same version of the object: its contents may
-/// include the time.
+/// Reports whether a request is the same as the one skipped before, for the same version of the object: its
+/// contents may include the time.
 fn is_again(skipped: &Request, request: &Request) -> bool {
     let is_same_change = match (skipped, request) {
         (

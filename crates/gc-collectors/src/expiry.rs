@@ -75,7 +75,7 @@ pub enum BadMark {
         key: &'static str,
         /// Its value.
         text: Arc<str>,
-        /// What was expected.
+        /// Expected form.
         expected: &'static str,
     },
 }

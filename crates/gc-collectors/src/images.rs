@@ -1,4 +1,4 @@
-//! Which images to remove, in which order, and why (spec `node-gc.md`, sections 3 to 7).
+//! Selection of the images to remove, their order and the reasons (spec `node-gc.md`, sections 3 to 7).
 //!
 //! * [`history`]: when each image was first seen and last used; survives restarts.
 //! * [`usage`]: which images are in use, by every spelling that a container may use for one.
@@ -107,7 +107,7 @@ impl Image {
         self.repo_tags.first().or(self.repo_digests.first()).unwrap_or(&self.id.0)
     }
 
-    /// Whether it can be pulled again: it was pulled by digest (or at least has one).
+    /// Reports whether it can be pulled again: it was pulled by digest (or at least has one).
     #[must_use]
     pub fn can_be_pulled_again(&self) -> bool {
         !self.repo_digests.is_empty()

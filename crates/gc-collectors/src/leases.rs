@@ -23,13 +23,13 @@ use crate::objects::{Cache, Facts, Kind, time_text};
 
 /// Where identity leases are.
 pub const IDENTITY_NAMESPACE: &str = "kube-system";
-/// How long a node lease without owner must be unrenewed, milliseconds.
+/// Minimum time without renewal before a node lease without owner is deleted, milliseconds.
 pub const OWNERLESS_MILLISECONDS: i64 = 24 * 3_600_000;
 
-/// How long beyond its duration the lease of a leader election must be unrenewed to be stale, milliseconds.
+/// Time beyond its duration after which an unrenewed leader election lease is stale, milliseconds.
 pub const STALE_MILLISECONDS: i64 = 24 * 3_600_000;
 
-/// How long a live read proves that a node is gone, milliseconds.
+/// Validity of a live read that found no node, milliseconds.
 const CONFIRMATION_MILLISECONDS: i64 = 20_000;
 
 /// Delay before a node that exists although it was not observed is read again, milliseconds.

@@ -114,7 +114,7 @@ metrics! {
     /// Policies by state.
     POLICIES: MetricKind::Gauge, "kubegc_retention_policies", &["state"],
         "RetentionPolicies by state: invalid, failing, dry-run, first-look, enforced";
-    /// Whether too many machines are missing to delete any node.
+    /// True if too many machines are missing to delete any node.
     NODE_BREAKER: MetricKind::Gauge, "kubegc_node_breaker_open", &[],
         "1 while too many machines are missing at once to delete any node";
 }
@@ -134,7 +134,7 @@ pub struct Measurement {
 /// decision.
 const REPORT_QUEUE_BOUND: usize = 4096;
 
-/// What a collector reports besides its decisions: Events and measurements that wait to be taken.
+/// Reports of a collector besides its decisions: Events and measurements that wait to be taken.
 #[derive(Debug, Default)]
 pub struct ReportQueue {
     events: VecDeque<(EventRecord, Reason)>,

@@ -15,7 +15,7 @@ use crate::collectors::{CollectorEntry, READ, WRITE_EVENTS, Watches, rule};
 
 /// The token in `spec.finalizers` that stands for the removal of the contents.
 pub const KUBERNETES_FINALIZER: &str = "kubernetes";
-/// How long items that carry finalizers are expected to stay, seconds.
+/// Expected stay of items with finalizers, seconds.
 pub const FINALIZER_ESTIMATE_SECONDS: i64 = 15;
 
 /// Its entry in the table.
@@ -38,20 +38,20 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     ],
 };
 
-/// What is left of one resource after its collection was deleted.
+/// Objects of one resource that remain after a deletion of its collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemainingObjects {
     /// `resource.group`; with an empty group, `resource.`.
     pub resource: String,
-    /// How many objects.
+    /// Number of objects.
     pub objects: usize,
-    /// How many of them carry each finalizer.
+    /// Number of objects with each finalizer.
     pub finalizers: BTreeMap<String, usize>,
     /// For pods: the longest grace period that is running, seconds. 0 for everything else.
     pub grace_seconds: i64,
 }
 
-/// What one pass over the contents of a namespace found.
+/// Findings of one pass over the contents of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pass {
     /// Groups that discovery could not reach, each with the reason.
@@ -62,11 +62,11 @@ pub struct Pass {
     pub unparsed: Vec<String>,
     /// Deletions and lists that failed, each with the reason.
     pub failures: Vec<String>,
-    /// What is left.
+    /// Remaining objects.
     pub remaining: Vec<RemainingObjects>,
 }
 
-/// What to do after a pass.
+/// Next step after a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The namespace is empty: remove the `kubernetes` token.
@@ -96,7 +96,7 @@ pub struct Condition {
 }
 
 impl Pass {
-    /// Whether a resource is left whose objects neither end by themselves nor wait for a finalizer.
+    /// Reports whether a resource is left whose objects neither end by themselves nor wait for a finalizer.
     fn unexplained(&self) -> impl Iterator<Item = &RemainingObjects> {
         self.remaining.iter().filter(|left| left.objects > 0 && left.estimate() == 0)
     }
@@ -111,7 +111,7 @@ impl Pass {
         problems.join("; ")
     }
 
-    /// What to do next, for a namespace that has been terminating for a number of seconds.
+    /// Returns the next step for a namespace that has been terminating for a number of seconds.
     #[must_use]
     pub fn next(&self, terminating_seconds: i64) -> Next {
         let failed = !self.failures.is_empty() || !self.undiscovered.is_empty() || !self.unparsed.is_empty();
@@ -219,7 +219,7 @@ impl Pass {
 }
 
 impl RemainingObjects {
-    /// How long the rest is expected to stay, seconds; 0 if nothing explains it.
+    /// Returns the expected time until the rest is gone, seconds; 0 if nothing explains its stay.
     fn estimate(&self) -> i64 {
         if self.grace_seconds > 0 {
             self.grace_seconds

@@ -1,4 +1,4 @@
-//! What the agent of a node reports to its cluster: what it removed within the last hour, and which images are due by their age. The
+//! Report of a node's agent to its cluster: removals of the last hour, and images that are due by their age. The
 //! agent writes it as an annotation of a Lease; pages and terminals read it.
 
 use std::fmt;
@@ -13,15 +13,15 @@ use crate::images::space::BinaryBytes;
 pub const ANNOTATION: &str = "kubegc.io/node-report";
 /// The label of the Leases that have one, and its value.
 pub const LABEL: (&str, &str) = ("kubegc.io/report", "node");
-/// Who decides about the images in a report.
+/// Collector that a report names for images.
 pub const COLLECTOR: &str = "node-images";
-/// Who removes containers, sandboxes and logs.
+/// Collector that removes containers, sandboxes and logs.
 pub const COLLECTOR_OF_CONTAINERS: &str = "node-containers";
 /// The code of their verdict.
 pub const IMAGE_UNUSED_TOO_LONG: &str = "ImageUnusedTooLong";
-/// How long removals are reported.
+/// Time for which removals are reported, milliseconds.
 pub const FREED_WITHIN_MILLISECONDS: i64 = 3_600_000;
-/// How far ahead images are reported.
+/// Time ahead for which due images are reported, milliseconds.
 pub const DUE_WITHIN_MILLISECONDS: i64 = 24 * 3_600_000;
 /// An agent writes its report again after this time, even if nothing has changed,
 pub const RENEWED_AFTER_MILLISECONDS: i64 = 3_600_000;
@@ -38,7 +38,7 @@ const SLOT_MILLISECONDS: i64 = 300_000;
 /// Moments are reported by the minute, so that a report does not change with the clock.
 const MINUTE_MILLISECONDS: i64 = 60_000;
 
-/// What an agent has removed.
+/// Removals of an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Tally {
@@ -101,7 +101,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// What was removed in the five minutes from a moment on.
+/// Removals within five minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Slot {
     at: i64,
@@ -118,22 +118,22 @@ pub struct DueImage {
     pub name: String,
 }
 
-/// What an agent reports of its node. All moments are in milliseconds since the epoch.
+/// Report of an agent about its node. All moments are in milliseconds since the epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeReport {
     /// When it was written.
     written: i64,
-    /// What was removed, in order.
+    /// Removals, in order.
     removed: Vec<Slot>,
     /// The images that are due first.
     due: Vec<DueImage>,
-    /// How many are due.
+    /// Number of due images.
     due_total: usize,
 }
 
 impl NodeReport {
-    /// What an annotation says, if it is a report.
+    /// Parses an annotation; `None` if it is not a report.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         if text.len() > LONGEST_REPORT {
@@ -161,7 +161,7 @@ impl NodeReport {
             image.at <= now.after(DUE_WITHIN_MILLISECONDS).0 && image.name.len() <= LONGEST_NAME
         });
         for image in &mut due {
-            // What is overdue goes with the next pass.
+            // An overdue image is removed in the next pass.
             image.at = image.at.max(now.0) / MINUTE_MILLISECONDS * MINUTE_MILLISECONDS;
         }
         due.sort();
@@ -170,13 +170,13 @@ impl NodeReport {
         self.due = due;
     }
 
-    /// Whether readers would learn nothing from this one that is not in `before`.
+    /// Reports whether readers would learn nothing from this one that is not in `before`.
     #[must_use]
     pub fn adds_nothing_to(&self, before: &Self, now: Timestamp) -> bool {
         let recent = |report: &Self| -> Vec<Slot> {
             report.removed.iter().filter(|slot| is_recent(slot, now)).copied().collect()
         };
-        // What is overdue was so before.
+        // Images that are overdue now were overdue before.
         let due = |report: &Self| -> Vec<DueImage> {
             let soonest = now.0 / MINUTE_MILLISECONDS * MINUTE_MILLISECONDS;
             let clamped = |image: &DueImage| DueImage { at: image.at.max(soonest), ..image.clone() };
@@ -201,7 +201,7 @@ impl NodeReport {
         Timestamp(self.written)
     }
 
-    /// What was removed within the last hour.
+    /// Returns the removals of the last hour.
     #[must_use]
     pub fn removed(&self, now: Timestamp) -> Tally {
         let mut sum = Tally::default();
@@ -217,14 +217,14 @@ impl NodeReport {
         if self.is_silent(now) { (&[], 0) } else { (&self.due, self.due_total) }
     }
 
-    /// Whether its agent does not run any more.
+    /// Reports whether its agent does not run any more.
     #[must_use]
     pub fn is_silent(&self, now: Timestamp) -> bool {
         now.0.saturating_sub(self.written) > SILENT_AFTER_MILLISECONDS
     }
 }
 
-/// Whether any of its five minutes are within the last hour.
+/// Reports whether any of its five minutes are within the last hour.
 fn is_recent(slot: &Slot, now: Timestamp) -> bool {
     now.0.saturating_sub(slot.at) < FREED_WITHIN_MILLISECONDS + SLOT_MILLISECONDS
 }
@@ -317,7 +317,7 @@ mod tests {
         for nonsense in ["", "[]", "{\"due\":1}", &" ".repeat(LONGEST_REPORT + 1)] {
             assert_eq!(NodeReport::read(nonsense), None, "{nonsense:.20}");
         }
-        // Whoever can change the Lease can write any numbers.
+        // Anyone who can change the Lease can write any numbers.
         for (written, is_silent) in [(i64::MIN, true), (i64::MAX, false)] {
             let hostile = serde_json::json!({"written": written, "dueTotal": usize::MAX,
                 "due": [{"at": i64::MIN, "name": "a"}], "removed": [{"at": i64::MIN, "images": u64::MAX}]});

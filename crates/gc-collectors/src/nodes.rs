@@ -37,7 +37,7 @@ pub const LONGEST_PAUSE_MILLISECONDS: i64 = 300_000;
 /// Maximum number of nodes that are reconciled when the answer about a ready node arrives; others when they are due.
 const CONTROLLED: usize = 64;
 
-/// How long a deleted node counts as missing, milliseconds.
+/// Time for which a deleted node counts as missing, milliseconds.
 pub const BREAKER_WINDOW_MILLISECONDS: i64 = 600_000;
 
 /// Its entry in the table.
@@ -173,7 +173,7 @@ impl NodeLifecycle {
         }
     }
 
-    /// How many nodes may be missing, and how many are.
+    /// Returns the allowed and the actual number of missing nodes.
     fn breaker(&self) -> (usize, usize) {
         let total = self.nodes.len() + self.deleted.len();
         #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]

@@ -18,7 +18,7 @@ pub struct NeededRule {
     pub verbs: Vec<&'static str>,
 }
 
-/// What Events about deletions need, besides the rules of the collectors.
+/// Permission for Events about deletions, in addition to the rules of the collectors.
 const DELETION_EVENTS: Rule = Rule { group: "", resource: "events", names: &[], verbs: &["create", "patch"] };
 
 /// The permissions that one account needs to run all these collectors, and to write Events about their deletions: each once, and

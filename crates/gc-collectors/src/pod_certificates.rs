@@ -12,7 +12,7 @@ use crate::collectors::{CollectorEntry, WATCH_DELETE, Watches, rule};
 use crate::engine::{Collector, Decision, Observation, reason};
 use crate::objects::{Cache, Facts, Kind, time_text};
 
-/// How long a request is kept, milliseconds.
+/// Maximum age of a request, milliseconds.
 pub const LIFETIME_MILLISECONDS: i64 = 15 * 60_000;
 
 /// Its entry in the table.

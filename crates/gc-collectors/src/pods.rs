@@ -23,10 +23,10 @@ use crate::objects::{Cache, Facts, Kind, time_text};
 /// Default of `--terminated-pod-gc-threshold`: the number of finished pods to keep.
 pub const TERMINATED_POD_THRESHOLD: i32 = 12_500;
 
-/// How long a node must be missing before it is verified by a live read, milliseconds.
+/// Minimum time that a node must be missing before a live read verifies it, milliseconds.
 pub const QUARANTINE_MILLISECONDS: i64 = 40_000;
 
-/// How long a live read proves that a node is gone, milliseconds.
+/// Validity of a live read that found no node, milliseconds.
 pub const CONFIRMATION_MILLISECONDS: i64 = 20_000;
 
 /// Its entry in the table.
@@ -47,7 +47,7 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     ],
 };
 
-/// Which of the four sweeps deletes a pod; the label `reason` of the metrics.
+/// Sweep that deletes a pod; the label `reason` of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sweep {
     /// Too many finished pods.
@@ -156,12 +156,12 @@ impl MissingNode {
         Self { since, sent: None, confirmed: None, asking: false, newer: BTreeSet::new() }
     }
 
-    /// Whether a live read that still counts has found no node.
+    /// Reports whether a live read that still counts has found no node.
     fn is_confirmed(&self, now: Timestamp) -> bool {
         self.confirmed.is_some_and(|at| now.since(at) <= CONFIRMATION_MILLISECONDS)
     }
 
-    /// Whether it has done so after this pod had come to the node.
+    /// Reports whether it has done so after this pod had come to the node.
     fn condemns(&self, pod: &ObjectKey, now: Timestamp) -> bool {
         self.is_confirmed(now) && !self.newer.contains(pod)
     }

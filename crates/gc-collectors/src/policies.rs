@@ -40,14 +40,14 @@ pub const RESOURCE: &str = "retentionpolicies";
 pub const DELETIONS_PER_RUN: u32 = 100;
 /// Maximum of `spec.maxDeletionsPerRun`.
 pub const MOST_DELETIONS_PER_RUN: u32 = 10_000;
-/// How long the value of `now` in conditions is used before all objects are assessed again, milliseconds.
+/// Time for which the value of `now` in conditions is used before all objects are assessed again, milliseconds.
 pub const NOW_PERIOD_MILLISECONDS: i64 = 60_000;
 /// Maximum cost of a condition for one object, in steps.
 pub const CONDITION_BUDGET: u64 = 100_000;
 /// Namespaces in which nothing is selected unless `spec.namespaces.include` contains their exact names.
 pub const SYSTEM_NAMESPACES: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
 
-/// What the fact begins with that names the policy of a deletion.
+/// Prefix of the fact that names the policy of a deletion.
 const NAMED: &str = "retention policy ";
 
 /// The fact that names the policy of a deletion.
@@ -94,7 +94,7 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
 pub struct Problem {
     /// Where, such as `spec.maxAge`.
     pub field: String,
-    /// What is wrong, and what was expected.
+    /// The error, and the expected form.
     pub message: String,
 }
 
@@ -111,20 +111,20 @@ pub struct Policy {
     pub api_version: Arc<str>,
     /// Their kind.
     pub kind: Arc<str>,
-    /// Whether anything is deleted at all.
+    /// True if anything is deleted at all.
     pub enforce: bool,
     /// When it runs.
     pub schedule: Schedule,
     /// Maximum number of deletions per run.
     pub most_per_run: usize,
-    /// What happens to dependents.
+    /// Propagation to dependents.
     pub propagation: PropagationPolicy,
     namespaces: Namespaces,
     labels: Vec<Requirement>,
     fields: Vec<(Vec<String>, Requirement)>,
     condition: Option<gc_cel::Program>,
     rules: Rules,
-    /// How long before its deletion an object gets a notice.
+    /// Time between the notice and the deletion, milliseconds.
     notice_milliseconds: Option<i64>,
 }
 
@@ -137,7 +137,7 @@ struct Rules {
     ttl: Option<Ttl>,
 }
 
-/// How several rules combine.
+/// Combination of several rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Join {
     /// One of them is enough. They are written in `spec` itself.
@@ -166,7 +166,7 @@ impl Rules {
         self.max_age_milliseconds.is_some() || self.ttl.is_some()
     }
 
-    /// Whether an object is due that is surplus in its group, or too old.
+    /// Reports whether an object is due that is surplus in its group, or too old.
     fn apply(&self, is_surplus: bool, is_expired: bool) -> bool {
         match self.join {
             Join::Top | Join::Any => is_surplus || is_expired,
@@ -248,24 +248,24 @@ impl Policy {
         }
     }
 
-    /// How long before its deletion an object gets a notice, if it gets one.
+    /// Returns the time between the notice and the deletion, if there is a notice, milliseconds.
     fn notice(&self) -> Option<i64> {
         self.notice_milliseconds.filter(|_| self.enforce)
     }
 
-    /// How many of the newest objects of a group it keeps, if it keeps some.
+    /// Returns the number of newest objects per group that it keeps, if any.
     #[must_use]
     pub fn newest(&self) -> Option<usize> {
         self.rules.newest.as_ref().map(|newest| newest.count)
     }
 
-    /// Whether its condition depends on the time, so that all objects have to be assessed periodically.
+    /// Reports whether its condition depends on the time, so that all objects have to be assessed periodically.
     #[must_use]
     pub fn depends_on_time(&self) -> bool {
         self.condition.as_ref().is_some_and(|condition| condition.free_names().iter().any(|name| name == NOW))
     }
 
-    /// Whether whole objects have to be read; otherwise their metadata is enough.
+    /// Reports whether whole objects have to be read; otherwise their metadata is enough.
     #[must_use]
     pub fn needs_content(&self) -> bool {
         let beyond_metadata =

@@ -18,7 +18,7 @@ pub enum Role {
     Containers,
 }
 
-/// What is short.
+/// Measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Measure {
     /// Bytes.
@@ -97,13 +97,13 @@ impl Amount {
 /// A signal with its limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
-    /// Which signal.
+    /// The signal.
     pub signal: Signal,
     /// It fires when less than this is left.
     pub limit: Amount,
-    /// How long the limit must have been crossed.
+    /// Minimum time that the limit must be crossed.
     pub grace: GoDuration,
-    /// How much more than the limit must be available before it is over.
+    /// Amount beyond the limit that must be available before the pressure ends.
     pub minimum_reclaim: Amount,
 }
 
@@ -278,7 +278,7 @@ impl Topology {
     }
 }
 
-/// What can be reclaimed.
+/// Thing that can be reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reclaim {
     /// Dead containers, also those of pods that are finished and not deleted.
@@ -287,7 +287,7 @@ pub enum Reclaim {
     Images,
 }
 
-/// What helps against a signal, in order (section 8.2).
+/// Returns the reclaims that help against a signal, in order (section 8.2).
 #[must_use]
 pub fn reclaims(topology: Topology, role: Role) -> &'static [Reclaim] {
     const BOTH: &[Reclaim] = &[Reclaim::Containers, Reclaim::Images];
@@ -324,9 +324,9 @@ impl MeasuredFilesystems {
 /// A signal that fires: what to reclaim, and the goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pressure {
-    /// Which signal.
+    /// The signal.
     pub signal: Signal,
-    /// What to reclaim, in order.
+    /// Reclaims to try, in order.
     pub reclaims: &'static [Reclaim],
     /// The goal.
     pub goal: Goal,
@@ -339,8 +339,8 @@ pub struct PressureMemory {
     since: BTreeMap<usize, UnixNanoseconds>,
 }
 
-/// Which signals fire now. A signal that fired stays on until the available amount exceeds the limit plus its minimum
-/// reclaim.
+/// Returns the signals that fire now. A signal that fired stays on until the available amount exceeds the limit plus
+/// its minimum reclaim.
 pub fn observe(
     thresholds: &[Threshold],
     measured: &MeasuredFilesystems,

@@ -22,10 +22,10 @@ use crate::objects::{Cache, Facts, Kind, time_text};
 /// The condition that says whether all servers use the same encoding.
 const AGREEMENT: &str = "AllEncodingVersionsEqual";
 
-/// How long a live read of a lease counts, milliseconds.
+/// Validity of a live read of a lease, milliseconds.
 const CONFIRMATION_MILLISECONDS: i64 = 20_000;
 
-/// How long to wait for the watch to deliver a lease that a live read has found, milliseconds.
+/// Maximum wait for the watch to deliver a lease that a live read has found, milliseconds.
 const RECHECK_MILLISECONDS: i64 = 1_000;
 
 /// Its entry in the table.

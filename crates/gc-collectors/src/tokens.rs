@@ -29,7 +29,7 @@ pub const INVALID_SINCE_LABEL: &str = "kubernetes.io/legacy-token-invalid-since"
 /// Delay before a Secret that pods use is checked again, milliseconds.
 const RECHECK_MILLISECONDS: i64 = DAY_MILLISECONDS;
 
-/// How long a live list of a namespace's pods counts, milliseconds.
+/// Validity of a live list of a namespace's pods, milliseconds.
 const LIST_MILLISECONDS: i64 = 20_000;
 
 /// Its entry in the table.
@@ -58,7 +58,7 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     ],
 };
 
-/// What to do about a token that no pod uses.
+/// Next action on a token that no pod uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Nothing.
@@ -126,8 +126,8 @@ pub struct TokenCollector {
 }
 
 impl TokenCollector {
-    /// How long tokens must be unused before they are invalidated, and invalid before they are deleted. Values below
-    /// 1 count as 1 ms; the command line refuses them.
+    /// Creates the collector; the period is the time unused before a token is invalidated, and the time invalid
+    /// before it is deleted, milliseconds. Values below 1 count as 1 ms; the command line refuses them.
     #[must_use]
     pub fn new(period_milliseconds: i64) -> Self {
         Self {

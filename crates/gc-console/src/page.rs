@@ -62,7 +62,7 @@ use ttl_cache::TtlCache;
 use user_limits::UserLimits;
 use views::Views;
 
-/// What all paths of the API begin with.
+/// Common prefix of the API's paths.
 const API: &str = "/kubegc/v1/";
 /// Where the page is.
 pub(crate) const PAGE: &str = "/ui";
@@ -70,13 +70,13 @@ pub(crate) const PAGE: &str = "/ui";
 const ANSWERED_AT_ONCE: usize = 16;
 /// Of them, questions of one user.
 const ANSWERED_AT_ONCE_OF_USER: usize = 4;
-/// How long a question may wait for its turn.
+/// Maximum wait of a question for its turn.
 const TURN_PATIENCE: Duration = Duration::from_secs(30);
 /// Answers to live questions that are kept for other pages of the same user.
 const KEPT_ANSWERS: usize = 64;
-/// How long an overview is valid: all open pages of a user ask for it again and again.
+/// Validity of an overview: all open pages of a user request it again and again.
 const OVERVIEW_VALID: Duration = Duration::from_secs(1);
-/// How long an answer about one object may take.
+/// Maximum duration of an answer about one object.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 /// Readers of the feed.
 const MAXIMUM_READERS: usize = 256;
@@ -84,7 +84,7 @@ const MAXIMUM_READERS: usize = 256;
 const MAXIMUM_READERS_OF_USER: usize = 64;
 /// Where links to the page are made.
 const LINK: &str = "link";
-/// What every user may ask for; answers have the rights of the user.
+/// Paths open to every user; answers have the rights of the user.
 const SERVED: [&str; 12] = [
     "overview",
     "map",
@@ -99,7 +99,7 @@ const SERVED: [&str; 12] = [
     "logout",
     "openapi.json",
 ];
-/// What changes something.
+/// Paths that change something.
 const ORDERS: [&str; 3] = ["delete", "pause", "resume"];
 /// Longest reason of a pause.
 const LONGEST_REASON: usize = 500;
@@ -116,7 +116,7 @@ struct PageState {
     /// By user, question, and the note of a pause.
     answers: TtlCache<(UserKey, LiveQuestion, Option<String>), Arc<SharedBody>>,
     clock: CollectorClock,
-    /// What the Lease orders.
+    /// Orders of the Lease.
     orders: Control,
     turns: UserLimits,
     readers: UserLimits,
@@ -127,7 +127,7 @@ struct PageState {
     home: Home,
 }
 
-/// What open pages ask again and again.
+/// Questions that open pages ask again and again.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum LiveQuestion {
     /// Of a namespace; an empty one for everything.
@@ -265,7 +265,7 @@ impl Page {
         Ok(ExtensionAnswer::json(201, &json!({"url": link, "seconds": LINK_SECONDS})))
     }
 
-    /// Who may ask for a path; `None` if it is not the page's.
+    /// Returns the access rule of a path; `None` if it is not the page's.
     pub(crate) fn audience(path: &str) -> Option<Audience> {
         if path == PAGE || path.starts_with("/ui/") {
             return Some(Audience::Anyone);
@@ -276,8 +276,8 @@ impl Page {
         }
     }
 
-    /// Whether the cookie of a session is enough to ask for a path: the page and what it needs, but no link to another
-    /// session.
+    /// Reports whether the cookie of a session is enough to ask for a path: the page and what it needs, but no link
+    /// to another session.
     pub(crate) fn accepts_session(path: &str) -> bool {
         Self::audience(path).is_some() && path.strip_prefix(API) != Some(LINK)
     }
@@ -629,7 +629,7 @@ fn not_allowed() -> Refusal {
     Refusal::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 }
 
-/// Whether somebody has shown credentials.
+/// Reports whether somebody has shown credentials.
 fn is_known(user: &UserInfo) -> bool {
     user.groups.iter().any(|group| group == "system:authenticated")
 }

@@ -84,7 +84,7 @@ async fn run(
             Some(one) = news.recv() => orders.extend(app.learn(one)),
             _ = sizes.recv() => {}
         }
-        // What has come meanwhile is in the same picture.
+        // Changes that arrived meanwhile are in the same picture.
         while let Ok(key) = keys.try_recv() {
             orders.extend(app.key(key?));
         }

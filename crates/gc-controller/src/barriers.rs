@@ -22,18 +22,19 @@ use gc_types::{EffectId, Event, Outcome, ResourceId, ResourceVersion};
 use crate::Moment;
 use crate::concurrency::Signal;
 
-/// How long a watch may take to deliver the version before a list is made instead.
+/// Maximum wait for a watch to deliver the version before a list is made instead.
 pub const BARRIER_PATIENCE: Duration = Duration::from_millis(10);
-/// How many places are listed for barriers at a time; each by one list, or by two where the store overtakes the cache.
+/// Maximum number of places listed for barriers at a time; each by one list, or by two where the store overtakes the
+/// cache.
 pub const BARRIER_LISTS: usize = 16;
-/// How many lists may begin within a second however few resources are watched.
+/// Minimum number of lists per second that are allowed, however few resources are watched.
 pub const BARRIER_LISTS_FLOOR: usize = 8;
 /// The time over which lists that begin are counted.
 pub const BARRIER_WINDOW: Duration = Duration::from_secs(1);
-/// How long the server's cache may take to answer before the store is asked as well. A cache that cannot come far
-/// enough says so after three seconds only.
+/// Maximum wait for the server's cache before the store is asked as well. A cache that cannot come far enough
+/// says so after three seconds only.
 pub const CACHE_PATIENCE: Duration = Duration::from_millis(300);
-/// How long the cache of a server is not asked after it did not come far enough.
+/// Time for which a server's cache is not asked after it was too far behind.
 pub const CACHE_DISTRUST: Duration = Duration::from_mins(10);
 
 /// A resource, or one namespace of it.
@@ -51,14 +52,14 @@ pub struct ListScope {
 pub struct List {
     /// Its number, by which its end is reported.
     pub number: u64,
-    /// What is listed.
+    /// Resource and namespace of the list.
     pub place: ListScope,
     /// Any state is new enough that is no older than this version, so that the server's cache may answer; the present
     /// state of the store otherwise.
     pub not_older_than: Option<ResourceVersion>,
 }
 
-/// How a list ended.
+/// Result of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListEnd {
     /// Everything was found and handed on.
@@ -71,8 +72,9 @@ pub enum ListEnd {
     Failed(String),
 }
 
-/// What an answer other than a list means, and what it says about the server. Servers answer 504 where their cache does not
-/// come as far as it was asked to (`Too large resource version`), and 400 or 422 where they cannot read how it was asked.
+/// Interprets an answer other than a list, and its evidence about the server. Servers answer 504 where their cache
+/// does not come as far as it was asked to (`Too large resource version`), and 400 or 422 where they cannot read how
+/// it was asked.
 #[must_use]
 pub fn list_refused(
     code: u16,
@@ -88,14 +90,14 @@ pub fn list_refused(
     (ListEnd::Failed(format!("the list was answered with {code}: {message}")), Some(signal))
 }
 
-/// What became of a barrier.
+/// Result of a barrier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Which one.
+    /// ID of the effect.
     pub effect: EffectId,
     /// For the engine.
     pub outcome: Outcome,
-    /// How many requests were sent for it; barriers that share a list count them once.
+    /// Number of requests sent for it; barriers that share a list count them once.
     pub requests: u32,
 }
 
@@ -124,10 +126,10 @@ struct RunningList {
     requests: u32,
 }
 
-/// What is known of the server's cache.
+/// Knowledge about the server's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Cache {
-    /// Whether it comes as far as it is asked to is not known: one list finds out.
+    /// Not tried yet: one list finds out whether the cache reaches a requested version.
     #[default]
     Unknown,
     /// It answered the last list.
@@ -136,7 +138,7 @@ enum Cache {
     DistrustedUntil(Moment),
 }
 
-/// What the watches have delivered, who waits for it, and which lists are under way.
+/// Progress of the watches, waiting barriers, and the lists in flight.
 #[derive(Clone, Debug, Default)]
 pub struct Barriers {
     watched: BTreeSet<ResourceId>,
@@ -294,15 +296,15 @@ impl Barriers {
         self.begun.push_back(now);
     }
 
-    /// Whether the cache can answer those that wait for a place, and is to.
+    /// Reports whether the cache can answer those that wait for a place, and is to.
     fn asks_cache(&self, place: &ListScope) -> bool {
         let mut sharing = self.asked.iter().filter(|asked| asked.place == *place);
         let is_comparable = sharing.all(|asked| asked.at_least != ResourceVersion::UNKNOWN);
         is_comparable && !matches!(self.cache, Cache::DistrustedUntil(_))
     }
 
-    /// Whether a list of a place may begin: none is under way, and none finds out whether this one can be asked of the
-    /// cache.
+    /// Reports whether a list of a place may begin: none is under way, and none finds out whether this one can be
+    /// asked of the cache.
     fn may_begin(&self, place: &ListScope) -> bool {
         let is_finding_out =
             self.cache == Cache::Unknown && self.running.iter().any(|running| running.from_cache.is_some());

@@ -55,7 +55,7 @@ impl Default for BreakerOptions {
     }
 }
 
-/// Whether a deletion may go.
+/// Verdict of the breaker about a deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// It may, and is counted.
@@ -80,7 +80,7 @@ pub struct Trip {
     pub resource: Arc<str>,
     /// Since when.
     pub since: Timestamp,
-    /// Which limit, with the figures.
+    /// The limit, with the figures.
     pub why: Arc<str>,
 }
 
@@ -135,7 +135,7 @@ const BUILT_IN_GROUPS: [&str; 23] = [
     "storagemigration.k8s.io",
 ];
 
-/// What is known of the definitions of custom resources that keep their objects.
+/// Knowledge about the definitions of custom resources that keep their objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Definitions {
     /// They are not watched.
@@ -268,7 +268,7 @@ impl Breaker {
         self.kept.contains(resource) || self.definitions.keep(resource)
     }
 
-    /// What holds deletions of a resource now, if anything does. Nothing is counted.
+    /// Returns the reason to withhold deletions of a resource now, if any. Nothing is counted.
     #[must_use]
     pub fn holds(&self, resource: &str) -> Option<WithheldBy> {
         if self.keeps(resource) {
@@ -350,7 +350,7 @@ impl Breaker {
         kept
     }
 
-    /// How often it has tripped.
+    /// Returns the number of trips.
     #[must_use]
     pub fn trips(&self) -> u64 {
         self.trips
@@ -405,8 +405,8 @@ pub fn vanished_kinds(reason: &Reason) -> impl Iterator<Item = (ResourceId, Time
     })
 }
 
-/// Whether a deletion rests on owners that were only found missing, by reads and lists: none of them was seen to be
-/// removed, to wait or to orphan. Verdicts that owners have no part in rest on the object itself.
+/// Reports whether a deletion rests on owners that were only found missing, by reads and lists: none of them was
+/// seen to be removed, to wait or to orphan. Verdicts that owners have no part in rest on the object itself.
 #[must_use]
 pub fn is_inferred(reason: &Reason) -> bool {
     let by_owners = !matches!(reason.verdict, Verdict::Retention(_));

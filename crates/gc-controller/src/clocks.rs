@@ -1,4 +1,4 @@
-//! What time it is, where clocks are set, drift, or stand still while the machine sleeps.
+//! Time where clocks are set, drift, or stand still while the machine sleeps.
 //!
 //! Timers follow a clock that only runs forward ([`Moment`], [`SteadyClock`]). Whether an object is due is asked of the
 //! wall clock, which somebody may have set: [`WallClock`] notices that, and [`ServerClock`] compares it with the clock of
@@ -24,8 +24,8 @@ pub const LONGEST_ROUND_TRIP: Duration = Duration::from_secs(10);
 pub const SERVER_CLOCK_PERIOD: Duration = Duration::from_secs(10);
 /// The same while the clocks disagree, or have lately.
 pub const SERVER_CLOCK_PERIOD_PAUSED: Duration = Duration::from_secs(1);
-/// How long the clocks must have agreed, with an answer at the end, before deletions continue: one of several servers
-/// behind an address may be wrong.
+/// Minimum time that the clocks must have agreed, with an answer at the end, before deletions continue: one of
+/// several servers behind an address may be wrong.
 pub const AGREEMENT_PERIOD: Duration = Duration::from_secs(5);
 
 fn signed(moment: Moment) -> i64 {
@@ -46,14 +46,14 @@ impl SteadyClock {
         Self { wall, started }
     }
 
-    /// What it shows at a moment.
+    /// Returns the reading at a moment.
     #[must_use]
     pub fn at(self, now: Moment) -> Timestamp {
         self.wall.after(milliseconds(now.since(self.started)))
     }
 }
 
-/// What a wall clock says.
+/// Reading of a wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// Time has passed, and it is this time now. Never earlier than the reading before.
@@ -62,7 +62,7 @@ pub enum Reading {
     Set {
         /// The last reading and the time that has passed since.
         expected: Timestamp,
-        /// What it shows.
+        /// The time shown.
         now: Timestamp,
     },
 }
@@ -71,7 +71,7 @@ pub enum Reading {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WallClock {
     now: Timestamp,
-    /// What the machine's clock showed last, and when.
+    /// Last reading of the machine's clock, and its moment.
     machine: Option<(Timestamp, Moment)>,
 }
 
@@ -98,7 +98,7 @@ impl WallClock {
     }
 }
 
-/// How the clock of this machine and that of the server compare.
+/// Agreement of the clocks of this machine and the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Agreement {
     /// The server has not said what time it is.
@@ -111,7 +111,7 @@ pub enum Agreement {
 }
 
 impl Agreement {
-    /// Whether deletions that depend on the time pause.
+    /// Reports whether deletions that depend on the time pause.
     #[must_use]
     pub fn pauses(self) -> bool {
         matches!(self, Self::Disagreed(_))
@@ -192,7 +192,7 @@ impl ServerClock {
         let Some(sighting) = self.sighting else { return Agreement::Unknown };
         self.note(now, wall);
         match self.disagreed {
-            // What was carried on only agrees again when an answer says so.
+            // A clock that was only extrapolated agrees again once an answer confirms it.
             Some((at, by)) if sighting.at.since(at) < AGREEMENT_PERIOD => Agreement::Disagreed(by),
             _ => {
                 self.disagreed = None;
@@ -201,8 +201,8 @@ impl ServerClock {
         }
     }
 
-    /// Whether the server is to be asked for an answer, whatever it says: its `Date` matters. True once in a period, the
-    /// first of which begins with the first call.
+    /// Reports whether the server is to be asked for an answer, whatever it says: its `Date` matters. True once in a
+    /// period, the first of which begins with the first call.
     pub fn poll_question(&mut self, now: Moment) -> bool {
         let period = if self.disagreed.is_some() { SERVER_CLOCK_PERIOD_PAUSED } else { SERVER_CLOCK_PERIOD };
         let is_recent = |at: Moment| now.since(at) < period;

@@ -1,4 +1,4 @@
-//! How many requests are in flight: as many as the server carries.
+//! Limit on requests in flight, adapted to the server.
 //!
 //! A gradient algorithm, after the one called Gradient2 in Netflix's concurrency-limits: the latency of the last round
 //! of requests against the usual one says whether requests queue at the server. The limit grows a little while they do
@@ -36,7 +36,7 @@ impl Default for ConcurrencyOptions {
     }
 }
 
-/// What an answer says about the server.
+/// Evidence of an answer about the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// It answered, whatever the answer.
@@ -46,8 +46,8 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// What an answer with this status code says. How long the server asks its clients to wait is read from the answer of a
-    /// busy server alone.
+    /// Interprets the status code of an answer. How long the server asks its clients to wait is read from the answer
+    /// of a busy server alone.
     #[must_use]
     pub fn of_answer(code: u16, retry_after: impl FnOnce() -> Option<Duration>) -> Self {
         if matches!(code, 429 | 503 | 504) { Self::Busy(retry_after()) } else { Self::Answered }
@@ -93,7 +93,7 @@ pub struct Pacer {
     latency: f64,
     /// Zero until the first round is over.
     usual_latency: f64,
-    /// How far that may be off: the standard error of the mean.
+    /// Standard error of that mean.
     usual_error: f64,
     /// When what is usual was last measured.
     probed_at: Moment,
@@ -105,7 +105,7 @@ pub struct Pacer {
     refilled_at: Option<Moment>,
 }
 
-/// What a busy server leaves of the limit.
+/// Factor by which a busy server reduces the limit.
 const DECREASE: f64 = 0.6;
 /// Latency up to this multiple of the usual one is no sign of load.
 const LATENCY_TOLERANCE: f64 = 1.5;
@@ -125,7 +125,7 @@ const SMALLEST_ROUND: usize = 10;
 const PROBE_ANSWERS: usize = 24;
 /// Weight of such a measurement, and of rounds in which the limit was not made use of, in what is usual.
 const PROBE_WEIGHT: f64 = 0.5;
-/// How often what is usual is measured by a round at the floor, while the limit is made use of.
+/// Interval of the rounds at the floor that measure the usual latency while the limit is in use.
 pub const PROBE_PERIOD: Duration = Duration::from_secs(15);
 /// The same while the limit is at most twice its floor: that latency stays high then is hardly our doing.
 pub const PROBE_PERIOD_WHEN_LOW: Duration = Duration::from_secs(2);
@@ -163,8 +163,9 @@ impl Pacer {
         self.clamp();
     }
 
-    /// Whether a request may go now; `Err` says when to ask again (`None`: when a request is done). Asked before anything is
-    /// decided, so that what is decided is sent at once, and never based on what was so a while ago.
+    /// Reports whether a request may go now; `Err` says when to ask again (`None`: when a request is done). Asked
+    /// before anything is decided, so that what is decided is sent at once, and never based on what was so a while
+    /// ago.
     ///
     /// # Errors
     ///

@@ -27,9 +27,9 @@ pub const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Minimum time before the tick for something that is overdue.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
-/// What decides: a synchronous function of what it observed.
+/// A decision maker: a synchronous function of its observations.
 pub trait Engine {
-    /// Who wanted an effect, where several share an engine.
+    /// Source of an effect, where several share an engine.
     type Origin: Clone;
 
     /// Sets the time: by the clock by which objects age, and by one that is never set.
@@ -41,22 +41,22 @@ pub trait Engine {
     fn poll_effect(&mut self, may_delete: &dyn Fn(ResourceId) -> bool) -> Option<(Self::Origin, Effect)>;
     /// Takes the outcome of an effect. What is held is wanted again after a release at the earliest.
     fn finish(&mut self, origin: &Self::Origin, id: EffectId, outcome: Outcome);
-    /// What was held of one resource, or of all, is decided again.
+    /// Decides again about withheld effects of one resource, or of all.
     fn release(&mut self, resource: Option<ResourceId>);
     /// When it needs the next tick, if at all, by the clock by which objects age.
     fn next_wakeup(&self, may_delete: &dyn Fn(ResourceId) -> bool) -> Option<Timestamp>;
-    /// How many objects of a resource are known, if that is counted.
+    /// Returns the number of known objects of a resource, if it is counted.
     fn objects_of(&self, resource: ResourceId) -> Option<usize>;
 }
 
-/// What restrains a controller from outside, and who observes it. Everything is required, so that none can be
+/// Restraints of a controller from outside, and its observer. Everything is required, so that none can be
 /// forgotten.
 pub trait Surroundings {
-    /// Whether nothing may be decided: another replica leads, or an operator has paused the collectors.
+    /// Reports whether nothing may be decided: another replica leads, or an operator has paused the collectors.
     fn is_held(&self) -> bool;
-    /// What every change is held for, if anything.
+    /// Returns the reason to withhold every change, if any.
     fn dry_run(&self) -> Option<WithheldBy>;
-    /// Whether deletions that depend on the time pause.
+    /// Reports whether deletions that depend on the time pause.
     fn clocks_disagree(&self) -> bool;
     /// Asks the breaker that the controllers of a process share; `None` if there is none.
     fn ask_breaker<T>(&self, ask: impl FnOnce(&mut Breaker) -> T) -> Option<T>;
@@ -70,14 +70,14 @@ pub trait Surroundings {
     fn tripped(&self, trip: &Trip);
 }
 
-/// What is to be done outside.
+/// Action for the adapter to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Send this request, and report its end to [`Controller::finished`].
     Send {
         /// Its number.
         number: u64,
-        /// What is asked for.
+        /// The request.
         request: Request,
     },
     /// Make this list, and report its end to [`Controller::listed`].
@@ -100,13 +100,13 @@ pub enum Rest {
 /// An effect whose outcome is awaited.
 #[derive(Clone, Debug)]
 pub struct Flight<O> {
-    /// Who wanted it.
+    /// Source of the request.
     pub origin: O,
-    /// What is wanted.
+    /// The effect.
     pub effect: Effect,
     /// Since when.
     pub begun: Moment,
-    /// How the breaker has counted it, if it did.
+    /// Ticket of the breaker, if it was counted.
     pub ticket: Option<Ticket>,
 }
 
@@ -125,7 +125,7 @@ pub struct Controller<E: Engine> {
     /// Requests on their way; the concurrency limit bounds them.
     flights: BTreeMap<u64, Flight<E::Origin>>,
     next_number: u64,
-    /// How barriers are answered, unless they are requests like any other.
+    /// Answers to barriers, unless they are requests like any other.
     barriers: Option<Barriers>,
     /// The barriers that were asked for; the engine bounds them.
     asked: BTreeMap<EffectId, Flight<E::Origin>>,
@@ -193,13 +193,13 @@ impl<E: Engine> Controller<E> {
         self.pacer.set_options(options);
     }
 
-    /// What is on its way under a number.
+    /// Returns the request in flight with this number.
     #[must_use]
     pub fn flight(&self, number: u64) -> Option<&Flight<E::Origin>> {
         self.flights.get(&number)
     }
 
-    /// What the clock by which objects age showed at the last tick.
+    /// Returns the reading of the clock by which objects age, at the last tick.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
@@ -239,7 +239,7 @@ impl<E: Engine> Controller<E> {
         }
     }
 
-    /// What the breaker stops has changed: held effects of resources that may continue are decided again.
+    /// Applies a change of the breaker: withheld effects of resources that may continue are decided again.
     pub fn breaker_changed(&mut self, surroundings: &impl Surroundings) {
         let resumed: BTreeSet<ResourceId> = self
             .held_by_breaker
@@ -260,7 +260,7 @@ impl<E: Engine> Controller<E> {
 
     // ---- act ----
 
-    /// Whether anything may be written beside effects (a status).
+    /// Reports whether anything may be written beside effects (a status).
     pub fn may_write(surroundings: &impl Surroundings) -> bool {
         !surroundings.is_held() && surroundings.dry_run().is_none()
     }
@@ -328,7 +328,7 @@ impl<E: Engine> Controller<E> {
         self.engine.finish(&flight.origin, flight.effect.id, outcome);
     }
 
-    /// What holds an effect back, if anything does. A deletion that nothing holds back is counted.
+    /// Returns the reason to withhold an effect, if any. A deletion that nothing holds back is counted.
     fn restrain(
         &mut self,
         effect: &Effect,
@@ -421,7 +421,7 @@ impl<E: Engine> Controller<E> {
         let Some(Flight { origin, effect, begun, ticket }) = self.flights.remove(&number) else { return };
         let PerformedRequest { outcome, signal, round_trips } = performed;
         let took = now.since(begun);
-        // How long others took says nothing about the API server.
+        // The latency of other servers is no evidence about the API server.
         let per_call = server_took.unwrap_or(took) / round_trips.max(1);
         self.pacer.finish(now.before(per_call), now, signal);
         // Of unknown fate or not: what was deleted after all is not asked for again, and what was not is counted when it is.
@@ -527,13 +527,14 @@ impl<E: Engine> Controller<E> {
     }
 }
 
-/// How long it is until then; nothing if it is past.
+/// Returns the time until then; zero if it is past.
 #[must_use]
 pub fn until(then: Timestamp, now: Timestamp) -> Duration {
     Duration::from_millis(u64::try_from(then.0.saturating_sub(now.0)).unwrap_or_default())
 }
 
-/// Whether objects of a resource may be deleted now: the breaker, the configuration or clocks that disagree may say no.
+/// Reports whether objects of a resource may be deleted now: the breaker, the configuration or clocks that disagree
+/// may say no.
 fn may_delete(
     resource: ResourceId,
     clocks_disagree: &OnceCell<bool>,
@@ -543,13 +544,13 @@ fn may_delete(
         && stopped(resource, surroundings).is_none()
 }
 
-/// What holds deletions of a resource now, if anything does. Nothing is counted.
+/// Returns the reason to withhold deletions of a resource now, if any. Nothing is counted.
 fn stopped(resource: ResourceId, surroundings: &impl Surroundings) -> Option<WithheldBy> {
     let name = surroundings.resource_name(resource)?;
     surroundings.ask_breaker(|breaker| breaker.holds(&name))?
 }
 
-/// Whether a request changes anything anywhere.
+/// Reports whether a request changes anything anywhere.
 #[must_use]
 pub fn changes(request: &Request) -> bool {
     match request {

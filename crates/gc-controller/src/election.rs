@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 pub struct Record {
     /// Its holder; empty if there is none.
     pub holder: String,
-    /// How long it is valid after a change, seconds.
+    /// Validity after a change, seconds.
     pub duration_seconds: u64,
     /// When the holder got it, as written.
     pub acquired: String,
     /// When the holder last renewed it, as written.
     pub renewed: String,
-    /// How often the holder has changed.
+    /// Number of changes of the holder.
     pub transitions: u64,
 }
 
@@ -77,7 +77,7 @@ pub enum Reply {
     Failed(String),
 }
 
-/// What follows from a reply.
+/// Consequence of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum After {
     /// The next request of the same round.
@@ -139,7 +139,8 @@ impl Election {
         }
     }
 
-    /// Whether the last record read or written names us. That alone permits nothing: see [`Election::may_act`].
+    /// Reports whether the last record read or written names us. That alone permits nothing: see
+    /// [`Election::may_act`].
     #[must_use]
     pub fn leads(&self) -> bool {
         self.observed.as_ref().is_some_and(|(record, _)| record.holder == self.identity)
@@ -157,13 +158,13 @@ impl Election {
         self.acts_until
     }
 
-    /// Whether it may send requests that change anything.
+    /// Reports whether it may send requests that change anything.
     #[must_use]
     pub fn may_act(&self, now: Duration) -> bool {
         self.acts_until.is_some_and(|until| now < until)
     }
 
-    /// Whether our time is over, so that the Lease is lost.
+    /// Reports whether our time is over, so that the Lease is lost.
     #[must_use]
     pub fn is_overdue(&self, now: Duration) -> bool {
         self.acts_until.is_some_and(|until| now >= until)
@@ -247,7 +248,7 @@ impl Election {
         After::Ask(Ask::Replace(own))
     }
 
-    /// Whether another candidate holds the Lease, as last read, and its duration is not over.
+    /// Reports whether another candidate holds the Lease, as last read, and its duration is not over.
     fn is_held_by_other(&self, now: Duration) -> bool {
         self.observed.as_ref().is_some_and(|(record, seen_at)| {
             let valid_until = seen_at.saturating_add(Duration::from_secs(record.duration_seconds));

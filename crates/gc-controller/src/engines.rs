@@ -17,7 +17,7 @@ pub trait EventEngine {
     fn next_wakeup(&self) -> Option<Timestamp>;
     /// The clock that its ticks follow was set: it shows this now.
     fn set_clock(&mut self, now: Timestamp);
-    /// How many objects of a resource are known, if that is counted.
+    /// Returns the number of known objects of a resource, if it is counted.
     fn objects_of(&self, resource: ResourceId) -> Option<usize>;
 }
 

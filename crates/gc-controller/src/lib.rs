@@ -1,5 +1,5 @@
-//! What stands between the engines, which decide, and an API server: when a request may be sent, what proves that
-//! nothing was missed, what time it is.
+//! The layer between the deciding engines and an API server: when a request may be sent, what proves
+//! completeness, and what time it is.
 //!
 //! Everything here is a state machine without I/O, clock or randomness: it takes in what was observed and what time it
 //! is, and answers what to do. `gc-kube` drives it over a network and `gc-sim` over a simulated one, so that what is

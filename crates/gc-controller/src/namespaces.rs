@@ -35,7 +35,7 @@ pub struct Now {
 pub struct Question {
     /// The namespace that the pass is about.
     pub namespace: Arc<str>,
-    /// What to ask.
+    /// The question.
     pub ask: Ask,
     /// The namespace as the pass has read it last.
     pub view: Arc<View>,
@@ -44,12 +44,12 @@ pub struct Question {
     pass: u64,
     id: AskId,
     begun: Moment,
-    /// How the breaker has counted it, if it did.
+    /// Ticket of the breaker, if it was counted.
     ticket: Option<Ticket>,
 }
 
 impl Question {
-    /// Whether it may change something.
+    /// Reports whether it may change something.
     #[must_use]
     pub fn changes(&self) -> bool {
         !matches!(self.ask, Ask::Read | Ask::Discover | Ask::List(_))
@@ -59,13 +59,13 @@ impl Question {
 /// The answer to a question.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// What the server said.
+    /// Reply of the server.
     pub reply: Reply,
     /// The namespace, if it was read.
     pub read: Option<Value>,
-    /// How many objects it has deleted that were not terminating before.
+    /// Number of objects it has deleted that were not terminating before.
     pub deleted: u64,
-    /// What its last call says about the server, and the number of its calls; `None` if it says nothing.
+    /// Evidence of its last call about the server, and the number of its calls; `None` if it says nothing.
     pub signal: Option<(Signal, u32)>,
 }
 
@@ -76,7 +76,7 @@ pub struct EndedPass {
     pub namespace: Arc<str>,
     /// Its UID, if the pass has seen it.
     pub uid: Option<Uid>,
-    /// How the pass ended.
+    /// End of the pass.
     pub end: End,
 }
 
@@ -296,13 +296,13 @@ impl Passes {
         passes.chain(self.queue.next_wakeup()).min()
     }
 
-    /// How many namespaces wait for a pass or are in one.
+    /// Returns the number of namespaces that wait for a pass or are in one.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether no namespace waits for a pass or is in one.
+    /// Reports whether no namespace waits for a pass or is in one.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
@@ -314,7 +314,7 @@ impl Passes {
         self.waiting_for_others.len()
     }
 
-    /// How many namespaces something is remembered of.
+    /// Returns the number of remembered namespaces.
     #[must_use]
     pub fn remembered(&self) -> usize {
         self.memory.namespaces()
@@ -326,7 +326,7 @@ fn milliseconds_up(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// What a question deletes objects of.
+/// Returns the resource whose objects a question deletes.
 fn deleted_resource(ask: &Ask) -> Option<&ContainedResource> {
     match ask {
         Ask::DeleteAll(resource) | Ask::Delete(resource, _) => Some(resource),

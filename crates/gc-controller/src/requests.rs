@@ -26,12 +26,12 @@ pub struct PerformedRequest {
     pub outcome: Outcome,
     /// For the concurrency.
     pub signal: Signal,
-    /// How many calls it took.
+    /// Number of calls.
     pub round_trips: u32,
 }
 
 impl PerformedRequest {
-    /// What is known without asking anybody.
+    /// Creates a result that needed no call.
     #[must_use]
     pub fn without_a_call(outcome: Outcome) -> Self {
         Self { outcome, signal: Signal::Answered, round_trips: 0 }
@@ -44,7 +44,7 @@ impl PerformedRequest {
     }
 }
 
-/// How a call asks for a change.
+/// Kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// GET
@@ -60,7 +60,7 @@ pub enum Verb {
 /// One call about the object of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// How it asks.
+    /// The verb.
     pub verb: Verb,
     /// Empty for the object itself.
     pub subresource: &'static str,
@@ -102,7 +102,7 @@ pub trait Answer {
     fn code(&self) -> u16;
     /// The header `Retry-After`.
     fn retry_after(&self) -> Option<Duration>;
-    /// Whether the body is an object with its UID.
+    /// Reports whether the body is an object with its UID.
     fn is_object(&self) -> bool;
     /// The object in the body.
     ///
@@ -116,8 +116,8 @@ pub trait Answer {
     fn text(&self) -> String;
 }
 
-/// Whether something may be done outside on behalf of an object that was just read: other systems know no preconditions.
-/// `None` if it is as it was decided on; otherwise the outcome.
+/// Reports whether something may be done outside on behalf of an object that was just read: other systems know no
+/// preconditions. `None` if it is as it was decided on; otherwise the outcome.
 #[must_use]
 pub fn refuses_outside(read: &Outcome, uid: &Uid, version: ResourceVersion) -> Option<Outcome> {
     match read {
@@ -130,7 +130,7 @@ pub fn refuses_outside(read: &Outcome, uid: &Uid, version: ResourceVersion) -> O
     }
 }
 
-/// What to do next.
+/// Next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Send this, and call [`Exchange::answered`] or [`Exchange::unanswered`].
@@ -141,7 +141,7 @@ pub enum Step {
     Done(PerformedRequest),
 }
 
-/// What the answer to the last call is about.
+/// Subject of the answer to the last call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
     /// The GET of a read.
@@ -263,7 +263,8 @@ impl<'a> Exchange<'a> {
             }
             (_, Some(refused)) => self.conclude(refused),
             (Stage::Read, None) => self.conclude(object(answer, Outcome::Found)),
-            // What it led to comes by the watch; the answer to a patch that takes the last finalizer still shows the object.
+            // The watch delivers the consequences; the answer to a patch that takes the last finalizer still shows
+            // the object.
             (Stage::Delete | Stage::Patch { is_last: true }, None) => self.conclude(Outcome::Applied(None)),
             (Stage::Patch { is_last: false }, None) => {
                 let shown = self.shows_object(answer).then(|| answer.object().ok()).flatten();
@@ -318,7 +319,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// What an answer that is no success means.
+    /// Interprets an answer that is not a success.
     fn refused(&self, answer: &impl Answer) -> Outcome {
         let status = answer.status();
         match answer.code() {
@@ -495,7 +496,7 @@ fn delete_options(uid: &Uid, version: Option<ResourceVersion>, policy: Propagati
     })
 }
 
-/// What a change rests on.
+/// Preconditions of a change: UID and resourceVersion.
 #[allow(clippy::result_large_err, reason = "it is the answer, made once per request")]
 fn guards(uid: &Uid, version: ResourceVersion) -> Result<Value, Outcome> {
     if version == ResourceVersion::UNKNOWN {

@@ -27,7 +27,7 @@ impl Moment {
         Self(self.0.saturating_sub(passed))
     }
 
-    /// How much later it is than another moment; nothing if it is earlier.
+    /// Returns the time since another moment; zero if it is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)

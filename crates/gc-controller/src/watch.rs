@@ -38,19 +38,19 @@ pub const LARGE_PAGE_BYTES: usize = 16 << 20;
 /// So often a page is halved at most: then it has one object.
 const MOST_HALVINGS: u32 = 10;
 
-/// What to ask the server, or how long not to.
+/// Next request to the server, or a pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// Do nothing for this long.
     Wait(Duration),
     /// A page of a list (all of it, unless `is_paged`) of [`ListWatch::page_size`] objects; the first one if there is no token.
     Page {
-        /// Whether pages are asked for.
+        /// True if pages are asked for.
         is_paged: bool,
         /// Where the page before ended; empty for the first.
         continue_token: String,
     },
-    /// How far the server is: the version of a list of one object.
+    /// The newest version: that of a list of one object.
     Newest,
     /// A watch from a version on, or (without one) a streamed list that continues as a watch.
     Watch {
@@ -61,7 +61,7 @@ pub enum Ask {
     },
 }
 
-/// What whoever follows the resource learns, beside the objects.
+/// Message to the consumer of the resource, beside the objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// A list begins: what is not delivered until it is synced is gone.
@@ -70,7 +70,7 @@ pub enum Signal {
     Synced(ResourceVersion),
     /// Nothing has changed up to this version but what was delivered.
     Progress(ResourceVersion),
-    /// What was delivered may be out of date. Sent once, until it is synced again.
+    /// The delivered objects may be out of date. Sent once, until it is synced again.
     Stale,
     /// The resource may not be served any more.
     NotServed,
@@ -78,12 +78,12 @@ pub enum Signal {
     Failing {
         /// Why.
         why: RequestEnd,
-        /// Whether it was synced at some time.
+        /// True if it was synced at some time.
         was_synced: bool,
     },
 }
 
-/// How what was asked for ended before it was done.
+/// Reason for an early end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestEnd {
     /// The server ended the watch.
@@ -92,7 +92,7 @@ pub enum RequestEnd {
     /// No answer, or it broke off.
     #[error("{0}")]
     Unreachable(String),
-    /// What came cannot be read.
+    /// The answer cannot be parsed.
     #[error("a malformed answer: {0}")]
     Malformed(String),
     /// An answer, or an event of the watch, other than what was asked for.
@@ -102,7 +102,7 @@ pub enum RequestEnd {
         code: u16,
         /// In the server's words.
         message: String,
-        /// How long the server asks to wait.
+        /// Delay that the server asks for.
         retry_after: Option<Duration>,
     },
     /// No data came for this long.
@@ -113,7 +113,7 @@ pub enum RequestEnd {
     TooLarge,
 }
 
-/// What was asked for last.
+/// Last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastRequest {
     Nothing,
@@ -132,7 +132,7 @@ enum LastRequest {
 pub struct ListWatch {
     streamed: bool,
     paged: bool,
-    /// How often the size of pages is halved, since the objects are large.
+    /// Number of times that the page size was halved, since the objects are large.
     halvings: u32,
     version: Option<String>,
     continue_token: String,
@@ -166,7 +166,7 @@ impl ListWatch {
         }
     }
 
-    /// What to ask now. `fraction` is random, in [0, 1).
+    /// Returns the next request. `fraction` is random, in [0, 1).
     pub fn ask(&mut self, fraction: f64) -> Ask {
         if let Some(wait) = self.waits.take() {
             return Ask::Wait(wait);
@@ -197,19 +197,19 @@ impl ListWatch {
         self.signals.pop_front()
     }
 
-    /// Whether a version is known from which to watch.
+    /// Reports whether a version is known from which to watch.
     #[must_use]
     pub fn is_listed(&self) -> bool {
         self.version.is_some()
     }
 
-    /// Whether an initial list is being streamed.
+    /// Reports whether an initial list is being streamed.
     #[must_use]
     pub fn is_listing(&self) -> bool {
         matches!(self.asked, LastRequest::Watch { listing: true, .. })
     }
 
-    /// How long the watch that is open may say nothing.
+    /// Returns the maximum silence of the open watch.
     #[must_use]
     pub fn patience(&self) -> Duration {
         match self.asked {
@@ -219,7 +219,7 @@ impl ListWatch {
         }
     }
 
-    /// How many objects to ask for in a page, where `most` would be asked for if they were small.
+    /// Returns the page size, where `most` would be used for small objects.
     #[must_use]
     pub fn page_size(&self, most: usize) -> usize {
         (most >> self.halvings).max(1)
@@ -312,7 +312,7 @@ impl ListWatch {
         self.signals.push_back(Signal::Synced(ResourceVersion::parse(version)));
     }
 
-    /// What was asked for has ended so, after this time. `fraction` is random, in [0, 1).
+    /// Handles the end of a request, after this time. `fraction` is random, in [0, 1).
     pub fn ended(&mut self, ended: &RequestEnd, elapsed: Duration, fraction: f64) {
         let asked = std::mem::replace(&mut self.asked, LastRequest::Nothing);
         if let LastRequest::Watch { seconds, listing: false, .. } = asked
@@ -369,7 +369,7 @@ impl ListWatch {
         }
     }
 
-    /// Whether a streamed list ended as those do of servers that do not know them.
+    /// Reports whether a streamed list ended as those do of servers that do not know them.
     fn is_not_streamed(asked: LastRequest, ended: &RequestEnd, elapsed: Duration) -> bool {
         let LastRequest::Watch { listing: true, opened, .. } = asked else { return false };
         match ended {

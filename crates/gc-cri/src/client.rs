@@ -124,7 +124,8 @@ impl CriClient {
         Ok((client, version))
     }
 
-    /// Whether something listens at an endpoint, and this process may connect to it. Never waits for an answer.
+    /// Reports whether something listens at an endpoint, and this process may connect to it. Never waits for an
+    /// answer.
     pub async fn reach(endpoint: &Endpoint) -> Result<(), CriError> {
         let reached = UnixStream::connect(endpoint.path()).await;
         reached.map(drop).map_err(|error| match error.kind() {
@@ -166,7 +167,7 @@ impl CriClient {
         Ok(RuntimeVersion { name: answer.runtime_name, version: answer.runtime_version })
     }
 
-    /// Whether the runtime reports itself as ready; nothing is removed while it does not.
+    /// Reports whether the runtime reports itself as ready; nothing is removed while it does not.
     pub async fn is_ready(&self) -> Result<bool, CriError> {
         let request = protocol::StatusRequest { verbose: false };
         let answer: protocol::StatusResponse = self.call("runtime.v1.RuntimeService/Status", request).await?;

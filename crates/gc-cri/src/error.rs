@@ -82,7 +82,7 @@ pub enum CriError {
     Malformed {
         /// The call.
         call: &'static str,
-        /// What is missing.
+        /// The missing field.
         what: String,
     },
 }
@@ -109,13 +109,14 @@ impl CriError {
         }
     }
 
-    /// Whether the object certainly does not exist.
+    /// Reports whether the object certainly does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
 
-    /// Whether there is no connection to the runtime. Without one, nothing about a single object was answered.
+    /// Reports whether there is no connection to the runtime. Without one, nothing about a single object was
+    /// answered.
     #[must_use]
     pub fn is_connection_lost(&self) -> bool {
         match self {
@@ -125,7 +126,8 @@ impl CriError {
         }
     }
 
-    /// Whether the runtime may be at fault and not this one object. If it answers that it is ready, it is the object.
+    /// Reports whether the runtime may be at fault and not this one object. If it answers that it is ready, it is the
+    /// object.
     #[must_use]
     pub fn is_outage(&self) -> bool {
         matches!(

@@ -67,7 +67,7 @@ pub struct ListedContainer {
     pub names: Names,
 }
 
-/// What happened to a container.
+/// Kind of container event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContainerEventKind {
     /// Created.
@@ -85,7 +85,7 @@ pub enum ContainerEventKind {
 pub struct ContainerEvent {
     /// The container.
     pub container: String,
-    /// What happened.
+    /// Kind of the event.
     pub kind: ContainerEventKind,
     /// The time.
     pub at: UnixNanoseconds,

@@ -17,7 +17,7 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const NAMESPACE: &str = "kube-system";
-/// What the names of our accounts begin with: the server binds upstream's rules to the accounts of upstream's names.
+/// Prefix of the names of our accounts: the server binds upstream's rules to accounts with upstream's names.
 pub const PREFIX: &str = "kubegc-";
 /// The server learns of rules by a watch of its own: how long that may take, and how often it is checked.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ const TRIES: usize = 5;
 pub const GROUPS: [&str; 3] =
     ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
 
-/// Whether a user is one of our accounts.
+/// Reports whether a user is one of our accounts.
 #[must_use]
 pub fn is_of_this_process(user: &str) -> bool {
     let name = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.strip_prefix(NAMESPACE));
@@ -38,7 +38,7 @@ pub fn is_of_this_process(user: &str) -> bool {
 /// An account of this process, with what it may do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Account {
-    /// What its role is called, less the prefix.
+    /// Name of its role without the prefix.
     name: String,
     /// The name of the ServiceAccount.
     identity: String,

@@ -32,7 +32,7 @@ const SERVICE_RANGE: &str = "10.96.0.0/12";
 /// The default of `--service-node-port-range`.
 pub const NODE_PORT_RANGE: &str = "30000-32767";
 
-/// What is shown in place of a secret.
+/// Text shown in place of a secret.
 const CLASSIFIED: &str = "CLASSIFIED";
 
 /// Where objects are kept.
@@ -127,10 +127,10 @@ pub struct ServerOptions {
     /// Group and kind of what no controller acts on; whoever creates such an object is warned.
     #[arg(skip)]
     pub unattended: &'static [(&'static str, &'static str)],
-    /// Whoever refuses and warns beyond the rules of the API.
+    /// Advisor that refuses and warns beyond the rules of the API.
     #[arg(skip)]
     pub advisor: Option<Arc<dyn Advisor>>,
-    /// Whoever keeps who asked for which deletion.
+    /// Observer of the users who request deletions.
     #[arg(skip)]
     pub deletion_observer: Option<Arc<dyn DeletionObserver>>,
     /// No container may be privileged.
@@ -139,10 +139,10 @@ pub struct ServerOptions {
     /// Keys that are given by other flags.
     #[arg(skip)]
     pub keys: GivenKeys,
-    /// Who is let in, and may do what, by other flags.
+    /// Authentication and authorization, as set by other flags.
     #[arg(skip)]
     pub access: AccessConfig,
-    /// How long Events are kept, if not as long as by default.
+    /// Lifetime of Events, if not the default.
     #[arg(skip)]
     pub event_ttl_seconds: Option<u32>,
     /// The store to serve instead of a new one.
@@ -160,7 +160,7 @@ pub struct ServerOptions {
     /// Flags that were given under other names, which `/flagz` shows in place of these.
     #[arg(skip)]
     pub given: Option<BTreeMap<String, String>>,
-    /// What objects are stamped with.
+    /// Clock for the timestamps of objects.
     #[arg(skip)]
     pub clock: gc_apiserver::Clock,
 }
@@ -221,7 +221,7 @@ impl ServerOptions {
         self.listen.or((!self.in_process).then_some(DEFAULT_ADDRESS))
     }
 
-    /// Whether what is stored is lost with the process.
+    /// Reports whether what is stored is lost with the process.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         matches!(self.storage, Some(StorageKind::Memory)) || (self.storage.is_none() && self.ephemeral)
@@ -259,7 +259,7 @@ impl ServerOptions {
             .map_err(|error| refused("service-node-port-range", &error))
     }
 
-    /// What `/flagz` shows: each flag with its value, but for secrets.
+    /// Flags with their values for `/flagz`, secrets left out.
     fn flags(&self) -> BTreeMap<String, String> {
         let mut flags = self.given.clone().unwrap_or_else(|| {
             let path = |path: &Option<PathBuf>| {

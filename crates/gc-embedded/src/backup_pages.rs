@@ -1,4 +1,4 @@
-//! What a server hands out for a backup: everything that is stored, page by page, as of one revision.
+//! Pages of a backup: everything in the store as of one revision.
 //!
 //! ```text
 //! POST /kubegc/v1/backup                          {"revision": 5120, "more": true, "items": [{"key", "createRevision", "value"}, …]}

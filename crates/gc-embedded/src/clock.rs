@@ -13,7 +13,7 @@ use tokio::sync::watch;
 pub struct CollectorClock {
     /// Milliseconds.
     ahead: Arc<AtomicI64>,
-    /// Whether the collectors are held; they read the time again when this is written to.
+    /// `true` while the collectors are paused; they read the time again on each change.
     changed: watch::Sender<bool>,
 }
 
@@ -24,7 +24,7 @@ impl Default for CollectorClock {
 }
 
 impl CollectorClock {
-    /// What collectors go by.
+    /// Returns the clock of the collectors.
     #[must_use]
     pub fn clock(&self) -> Clock {
         let (system, ahead) = (system_clock(), Arc::clone(&self.ahead));
@@ -34,7 +34,8 @@ impl CollectorClock {
         })
     }
 
-    /// What the server stamps objects with: the same time, so that what is created after a test set the clock ahead is new.
+    /// Returns the server's clock for timestamps: the same time, so that objects which are created after a test set
+    /// the clock ahead are new.
     #[must_use]
     pub fn of_objects(&self) -> gc_apiserver::Clock {
         let ahead = Arc::clone(&self.ahead);
@@ -46,7 +47,7 @@ impl CollectorClock {
         })
     }
 
-    /// What stops collectors: that they are held. They read the time when the offset changes.
+    /// Returns the restraints that pause the collectors. They read the time when the offset changes.
     #[must_use]
     pub fn restraints(&self) -> Restraints {
         Restraints { held: self.changed.subscribe(), ..Restraints::default() }

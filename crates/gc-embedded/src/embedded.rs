@@ -25,7 +25,7 @@ use gc_process::collectors::{ControllerOptions, Surroundings};
 /// The name under which requests of the cluster's users are counted.
 const CLIENTS: &str = "clients";
 
-/// Whether a path and query ask for a watch, whose answer does not end.
+/// Reports whether a path and query ask for a watch, whose answer does not end.
 #[must_use]
 pub fn is_watch(uri: &http::Uri) -> bool {
     gc_process::activity::is_watch(uri)
@@ -43,7 +43,7 @@ static BEGUN: LazyLock<Mutex<BTreeMap<Vec<String>, Contents>>> = LazyLock::new(M
 /// What the definitions of all clusters compile to.
 static COMPILED: LazyLock<Arc<CompiledDefinitions>> = LazyLock::new(Arc::default);
 
-/// What a cluster is started from: which collectors run, what is stored, and how far the collectors' clock is ahead.
+/// Start of a cluster: the enabled collectors, the stored objects, and the lead of the collectors' clock.
 #[derive(Clone, Debug)]
 pub struct Beginning {
     controllers: Vec<String>,
@@ -165,8 +165,8 @@ impl EmbeddedCluster {
         Ok(Self { up, controllers, clients })
     }
 
-    /// What another cluster with the same objects, collectors and clock can be started from. The stored values are shared, not
-    /// copied.
+    /// Copies the objects, collectors and clock, to start another cluster from them. The stored values are shared,
+    /// not copied.
     pub fn fork(&self) -> Result<Beginning, EmbeddedError> {
         let stored = self.up.server.registry().stored(&RangeOptions::default());
         let contents = Contents::from(stored.context("cannot read what is stored")?);
@@ -218,7 +218,7 @@ impl EmbeddedCluster {
         self.up.control.settle(patience, rest).await
     }
 
-    /// What `kubegc stuck -o json` answers.
+    /// Returns the answer of `kubegc stuck -o json`.
     pub async fn stuck(&self, patience: Duration) -> Result<Value, EmbeddedError> {
         let way = self.up.server.in_process("kubegc");
         let client = ApiClient::in_process(move |request| way.call(request));

@@ -44,7 +44,7 @@ const UNATTENDED: [(&str, &str); 5] = [
     ("resource.k8s.io", "ResourceClaim"),
 ];
 
-/// What `*` switches on here besides the collectors that are on by default on a cluster.
+/// Collectors that `*` enables here besides those that are on by default on a cluster.
 const ALSO_ON: [Controller; 1] = [Controller::Expiry];
 
 /// The user that opens the page by the link that is printed, a member of `system:masters`.

@@ -40,7 +40,7 @@ pub enum Switch {
     Off,
 }
 
-/// How workloads are simulated.
+/// Settings of the simulated workloads.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Workloads")]
 pub struct WorkloadOptions {
@@ -94,7 +94,7 @@ impl WorkloadOptions {
         Ok(Workload::ALL.iter().copied().filter(on).collect())
     }
 
-    /// How the runtime is set up.
+    /// Returns the settings of the runtime.
     #[must_use]
     pub fn settings(&self, root_certificates: String) -> Settings {
         Settings {

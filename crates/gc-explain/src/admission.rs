@@ -1,5 +1,5 @@
-//! Which admission webhooks and policies the server asks before it deletes or changes an object, and which of them are certain to
-//! refuse.
+//! Admission webhooks and policies that the server consults before it deletes or changes an object, and those that
+//! are certain to refuse.
 
 mod policies;
 mod rules;
@@ -24,7 +24,7 @@ use rules::{Rules, is_everything, selects};
 pub(crate) const CONFIGURATIONS: [&str; 2] =
     ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"];
 
-/// Whether something is so.
+/// Answer to a yes-or-no question, which may be unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
     No,
@@ -67,12 +67,12 @@ impl Webhook<'_> {
         Some((text("namespace"), text("name"))).filter(|(_, name)| !name.is_empty())
     }
 
-    /// Whether the server continues without its answer.
+    /// Reports whether the server continues without its answer.
     pub(crate) fn may_be_ignored(&self) -> bool {
         self.text("failurePolicy") == "Ignore"
     }
 
-    /// What people call it.
+    /// Returns the name for people.
     pub(crate) fn title(&self) -> String {
         format!("admission webhook {} of {}", self.name(), self.configuration.name())
     }
@@ -83,13 +83,13 @@ impl Webhook<'_> {
         Some(format!("{} does not answer and fails the {} → {down}", self.title(), operation.noun()))
     }
 
-    /// Whether a rule names such requests about such objects.
+    /// Reports whether a rule names such requests about such objects.
     fn names(&self, operation: Operation, resource: &Resource) -> bool {
         let is_exact = self.text("matchPolicy") == "Exact";
         Rules { rules: &self.hook["rules"], is_exact }.name(operation, resource, None)
     }
 
-    /// Whether it is asked about this object, of a resource that its rules name.
+    /// Reports whether it is asked about this object, of a resource that its rules name.
     fn is_asked(&self, facts: &Facts, resource: &Resource, key: &ObjectKey) -> Answer {
         let labels = |resource: &GroupResource, namespace: &str, name: &str| match facts
             .object(resource, namespace, name)
@@ -114,7 +114,7 @@ impl Webhook<'_> {
         if by_namespace == Answer::No {
             return Answer::No;
         }
-        // Whether it fails for certain is worth reading the object; whether it decides is not.
+        // The object is worth reading to learn if the webhook fails for certain, not to learn if it is called.
         let own = || self.down.as_ref().and_then(|_| labels(&resource.name, &key.namespace, &key.name));
         let by_object = is_selected(&self.hook["objectSelector"], &own);
         let conditions = self.hook["matchConditions"].as_array().is_some_and(|all| !all.is_empty());
@@ -139,7 +139,7 @@ pub(crate) fn webhooks(facts: &Facts) -> Vec<Webhook<'_>> {
                 let backend = webhook.service().map(|(namespace, name)| backend(facts, namespace, name));
                 let down = backend.filter(|backend| backend.is_down).map(|backend| backend.chain);
                 webhook.down = down.or_else(|| facts.silent_webhook(webhook.name()).map(str::to_owned));
-                // What does not answer and may be ignored decides nothing.
+                // A webhook that does not answer and may be ignored decides nothing.
                 if webhook.down.is_none() || !webhook.may_be_ignored() {
                     all.push(webhook);
                 }
@@ -150,7 +150,7 @@ pub(crate) fn webhooks(facts: &Facts) -> Vec<Webhook<'_>> {
 }
 
 impl Webhook<'_> {
-    /// Whether it is asked about such requests at all.
+    /// Reports whether it is asked about such requests at all.
     pub(crate) fn takes(&self, operation: Operation) -> bool {
         let operations = self.hook["rules"].as_array().into_iter().flatten();
         let mut operations = operations.filter_map(|rule| rule["operations"].as_array()).flatten();
@@ -158,7 +158,7 @@ impl Webhook<'_> {
     }
 }
 
-/// What decides about a request, and is not known to refuse it.
+/// A webhook or policy that decides about a request, and is not known to refuse it.
 pub(crate) enum Decider<'d, 'a> {
     /// A webhook.
     Webhook(&'d Webhook<'a>),
@@ -167,7 +167,7 @@ pub(crate) enum Decider<'d, 'a> {
 }
 
 impl Decider<'_, '_> {
-    /// What people call it.
+    /// Returns the name for people.
     pub(crate) fn title(&self) -> String {
         match self {
             Self::Webhook(webhook) => webhook.title(),
@@ -183,11 +183,11 @@ impl Decider<'_, '_> {
 pub(crate) struct Refusal {
     /// Why.
     pub(crate) why: String,
-    /// What refuses it.
+    /// The webhook or policy that refuses it.
     pub(crate) by: Refuser,
 }
 
-/// What refuses a request.
+/// A webhook or policy that refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refuser {
     /// A policy, by the name of its binding.
@@ -204,7 +204,7 @@ pub(crate) struct Admission<'a> {
     policies: Vec<BoundPolicy<'a>>,
     /// By operation and resource, the webhooks and the policies whose rules name it.
     named: RefCell<BTreeMap<(Operation, ResourceId), Rc<NamedConfigurations>>>,
-    /// What policies say, once it is known.
+    /// Verdicts of policies, as far as they are known.
     judged: RefCell<BTreeMap<(Operation, ObjectKey), Rc<Vec<(usize, Judgement)>>>>,
 }
 
@@ -226,7 +226,7 @@ impl<'a> Admission<'a> {
     fn named(&self, operation: Operation, resource: &Resource) -> Rc<NamedConfigurations> {
         let mut known = self.named.borrow_mut();
         let found = known.entry((operation, resource.id)).or_insert_with(|| {
-            // What configures admission could otherwise not be changed any more.
+            // Otherwise nobody could change the configuration of admission any more.
             if &*resource.name.group == GROUP {
                 return Rc::default();
             }
@@ -246,7 +246,7 @@ impl<'a> Admission<'a> {
         Rc::clone(found)
     }
 
-    /// Whether nothing is asked about such objects.
+    /// Reports whether nothing is asked about such objects.
     pub(crate) fn is_free(&self, operation: Operation, resource: ResourceId) -> bool {
         (self.webhooks.is_empty() && self.policies.is_empty())
             || self.survey.catalog.get(resource).is_none_or(|resource| {
@@ -267,7 +267,7 @@ impl<'a> Admission<'a> {
         asked.filter(|(_, answer)| *answer != Answer::No).collect()
     }
 
-    /// What the policies say that do not allow a request.
+    /// Returns the verdicts of policies that do not allow a request.
     fn judged(&self, operation: Operation, key: &ObjectKey) -> Rc<Vec<(usize, Judgement)>> {
         let Some(resource) = self.survey.catalog.get(key.resource).filter(|_| !self.policies.is_empty())
         else {

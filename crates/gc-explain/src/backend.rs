@@ -6,13 +6,13 @@ use crate::facts::{Facts, Knowledge};
 use crate::object::Object;
 use crate::text;
 
-/// What can be seen of a Service that should answer.
+/// Visible state of the Service that should answer.
 pub(crate) struct Backend {
-    /// What is wrong, from the Service to the workload behind it.
+    /// The problem, from the Service to the workload behind it.
     pub(crate) chain: String,
     /// Commands that help to find or mend it.
     pub(crate) help: Vec<String>,
-    /// Whether nothing can answer: it does not exist, or has no ready endpoint.
+    /// True if nothing can answer: it does not exist, or has no ready endpoint.
     pub(crate) is_down: bool,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn backend(facts: &Facts, namespace: &str, name: &str) -> Backend {
     seen(format!("{chain} → Deployment {namespace}/{name}: {ready} of {wanted} ready"), help, true)
 }
 
-/// Whether a Service selects the pods of a Deployment.
+/// Reports whether a Service selects the pods of a Deployment.
 fn is_selected(service: &Object, deployment: &Object) -> bool {
     let Some(selector) = service.value()["spec"]["selector"].as_object() else { return false };
     let labels = &deployment.value()["spec"]["template"]["metadata"]["labels"];

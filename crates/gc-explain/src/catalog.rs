@@ -1,4 +1,4 @@
-//! What a server serves, and by which words people call it.
+//! Resources of a server, and the words that people use for them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -63,19 +63,19 @@ impl Resource {
         gc_types::api_version(&self.name.group, &self.version)
     }
 
-    /// Whether a verb is served.
+    /// Reports whether a verb is served.
     #[must_use]
     pub fn has(&self, verb: &str) -> bool {
         self.verbs.iter().any(|known| known == verb)
     }
 
-    /// Whether its objects can be listed and deleted, so that they take part in collection.
+    /// Reports whether its objects can be listed and deleted, so that they take part in collection.
     #[must_use]
     pub fn is_collectable(&self) -> bool {
         self.has("list") && self.has("delete")
     }
 
-    /// Whether its objects live in namespaces.
+    /// Reports whether its objects live in namespaces.
     #[must_use]
     pub fn is_namespaced(&self) -> bool {
         self.scope == Scope::Namespaced
@@ -92,7 +92,7 @@ impl Resource {
         }
     }
 
-    /// What the ownership engine needs of it.
+    /// Returns the part that the ownership engine needs.
     #[must_use]
     pub fn info(&self) -> ResourceInfo {
         ResourceInfo {
@@ -119,7 +119,7 @@ pub enum CatalogError {
     Malformed {
         /// Where it came from.
         path: &'static str,
-        /// What is wrong.
+        /// The error.
         message: String,
     },
     /// Nothing is called so.
@@ -127,7 +127,7 @@ pub enum CatalogError {
     Unknown(String),
 }
 
-/// What a server serves.
+/// Resources of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
     resources: Vec<Resource>,
@@ -256,7 +256,7 @@ impl Catalog {
         })
     }
 
-    /// Whether nothing can be concluded from the absence of a resource of this group.
+    /// Reports whether nothing can be concluded from the absence of a resource of this group.
     #[must_use]
     pub fn is_unclear(&self, group: &str) -> bool {
         self.failed.iter().any(|failed| failed.rsplit_once('/').map_or("", |(group, _)| group) == group)

@@ -22,7 +22,7 @@ pub enum Need {
     List(GroupResource, String),
 }
 
-/// What is known of one object, or of a list.
+/// Knowledge about one object, or a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Knowledge<T> {
     /// It exists.
@@ -79,7 +79,7 @@ impl Facts {
         self.silent.insert(webhook, message);
     }
 
-    /// What the server says of a webhook that does not answer.
+    /// Returns the server's error about a webhook that does not answer.
     #[must_use]
     pub fn silent_webhook(&self, webhook: &str) -> Option<&str> {
         self.silent.get(webhook).map(String::as_str)
@@ -107,7 +107,7 @@ impl Facts {
         self.refused.get(uid).map(String::as_str)
     }
 
-    /// What was asked for since the last call and is not known.
+    /// Takes the facts that were requested since the last call and are unknown.
     #[must_use]
     pub fn take_needs(&self) -> BTreeSet<Need> {
         self.needs.take()
@@ -120,7 +120,7 @@ impl Facts {
         }
     }
 
-    /// Whether something was asked for since [`Self::take_needs`] that is not known.
+    /// Reports whether something was asked for since [`Self::take_needs`] that is not known.
     #[must_use]
     pub fn has_needs(&self) -> bool {
         !self.needs.borrow().is_empty()
@@ -132,7 +132,7 @@ impl Facts {
         *self.asked.borrow_mut() = MAX_NEEDS;
     }
 
-    /// Whether something was needed that exceeds [`MAX_NEEDS`].
+    /// Reports whether something was needed that exceeds [`MAX_NEEDS`].
     #[must_use]
     pub fn is_full(&self) -> bool {
         *self.asked.borrow() >= MAX_NEEDS
@@ -220,7 +220,7 @@ impl Facts {
         present.filter(|(_, object)| object.is_terminating())
     }
 
-    /// What could not be read, in order.
+    /// Returns the places that could not be read, in order.
     #[must_use]
     pub fn unread(&self) -> Vec<UnreadPlace> {
         let place = |(resource, namespace, name): (&GroupResource, &str, &str), why: &Unread| UnreadPlace {

@@ -1,4 +1,4 @@
-//! Which controller removes a finalizer, and what is left behind if something else removes it.
+//! Controllers of finalizers, and the consequences when something else removes one.
 
 pub mod known;
 
@@ -13,7 +13,7 @@ use known::{Remover, find};
 /// Controllers that are named for one finalizer at most.
 pub const CONTROLLERS_NAMED: usize = 3;
 
-/// What is left behind when a finalizer is removed by hand.
+/// Describes the remains after a finalizer is removed by hand.
 #[must_use]
 pub fn strands(finalizer: &str) -> String {
     match find(finalizer) {
@@ -22,7 +22,7 @@ pub fn strands(finalizer: &str) -> String {
     }
 }
 
-/// Who removes a well-known finalizer.
+/// Returns the controller of a well-known finalizer.
 #[must_use]
 pub fn known_controller(finalizer: &str) -> Option<&'static str> {
     find(finalizer).map(|known| known.by)
@@ -31,7 +31,7 @@ pub fn known_controller(finalizer: &str) -> Option<&'static str> {
 /// A controller that seems responsible for a finalizer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Controller {
-    /// Whether it can do its work as far as can be seen.
+    /// True if it can do its work as far as can be seen.
     pub works: bool,
     /// `deployment`, `statefulset`, `daemonset`, `lease` or a webhook configuration.
     pub kind: &'static str,
@@ -44,7 +44,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// What it is and how it is doing.
+    /// Describes the controller and its state.
     #[must_use]
     pub fn message(&self) -> String {
         let place = if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) };
@@ -70,7 +70,7 @@ pub fn responsible(finalizer: &str, managers: &[String], facts: &Facts) -> Vec<C
     let mut found = Vec::new();
     for (kind, resource, wanted, ready) in WORKLOADS {
         for workload in facts.all(&GroupResource::new("apps", resource), "") {
-            // What carries the finalizer waits for its controller, and is not it.
+            // A workload that carries the finalizer waits for its controller, and is not that controller.
             if carries(workload, finalizer) {
                 continue;
             }
@@ -106,7 +106,7 @@ pub fn responsible(finalizer: &str, managers: &[String], facts: &Facts) -> Vec<C
         for webhook in facts.all(&GroupResource::new("admissionregistration.k8s.io", resource), "") {
             if mentions(webhook, &|text| marks.has_domain(text)) {
                 let (namespace, name) = (String::new(), webhook.name().to_owned());
-                // Whether the software behind a webhook removes finalizers is not known.
+                // Software behind a webhook may or may not remove finalizers.
                 let state = format!("it mentions {}", marks.domain);
                 found.push(Controller { works: false, kind, namespace, name, state });
             }
@@ -131,7 +131,7 @@ fn lease(lease: &Object, now: Timestamp) -> Controller {
     Controller { works: is_held, kind: "lease", namespace, name, state }
 }
 
-/// What software is recognised by.
+/// Traces that identify software.
 struct Marks<'a> {
     /// The domain of the finalizer.
     domain: &'a str,
@@ -151,7 +151,7 @@ impl<'a> Marks<'a> {
         Self { domain, words }
     }
 
-    /// Whether a text has the domain, or a subdomain of it.
+    /// Reports whether a text has the domain, or a subdomain of it.
     fn has_domain(&self, text: &str) -> bool {
         let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-');
         let mut names = text.split(|letter: char| !is_of_name(letter));
@@ -160,26 +160,27 @@ impl<'a> Marks<'a> {
         })
     }
 
-    /// Whether a text has the domain, or all of its words: a name that shares one word with it proves nothing.
+    /// Reports whether a text has the domain, or all of its words: a name that shares one word with it proves
+    /// nothing.
     fn are_all_in(&self, text: &str) -> bool {
         let own: Vec<&str> = text.split(|letter: char| !letter.is_ascii_alphanumeric()).collect();
         self.has_domain(text) || (!self.words.is_empty() && self.words.iter().all(|word| own.contains(word)))
     }
 
-    /// Whether a text has the domain, or one of its words as a whole word.
+    /// Reports whether a text has the domain, or one of its words as a whole word.
     fn are_in(&self, text: &str) -> bool {
         let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
         self.has_domain(text) || words.any(|word| self.words.contains(&word))
     }
 }
 
-/// Whether a Lease is called like the leader election of this software.
+/// Reports whether a Lease is called like the leader election of this software.
 fn is_lease_of(name: &str, software: &[&str]) -> bool {
     const ENDS: [&str; 5] = ["", "-controller", "-leader", "-leader-election", "-lock"];
     software.iter().any(|known| name.strip_prefix(known).is_some_and(|rest| ENDS.contains(&rest)))
 }
 
-/// Whether an object, or the pods of its template, carry a finalizer.
+/// Reports whether an object, or the pods of its template, carry a finalizer.
 fn carries(object: &Object, finalizer: &str) -> bool {
     ["/metadata/finalizers", "/spec/template/metadata/finalizers"]
         .iter()
@@ -195,14 +196,15 @@ fn names_of(workload: &Object) -> impl Iterator<Item = &str> {
     images.chain([workload.name()])
 }
 
-/// Whether a workload, or the image of one of its containers, is called like one of these field managers.
+/// Reports whether a workload, or the image of one of its containers, is called like one of these field managers.
 fn is_called(workload: &Object, managers: &[String]) -> bool {
     let names: Vec<&str> = names_of(workload).collect();
     managers.iter().any(|manager| names.contains(&manager.as_str()))
 }
 
-/// Whether a workload, or the image of one of its containers, is called like this software. A release puts its own name in front;
-/// another word behind it is another part of the software, unless the catalogue has the name with a hyphen at its end.
+/// Reports whether a workload, or the image of one of its containers, is called like this software. A release puts
+/// its own name in front; another word behind it is another part of the software, unless the catalogue has the name
+/// with a hyphen at its end.
 fn is_known(workload: &Object, software: &[&str]) -> bool {
     names_of(workload).any(|name| {
         software.iter().any(|known| match known.strip_suffix('-') {
@@ -212,7 +214,7 @@ fn is_known(workload: &Object, software: &[&str]) -> bool {
     })
 }
 
-/// Whether an object has such a text, apart from what is written about it by others.
+/// Reports whether an object has such a text, apart from what is written about it by others.
 fn mentions(object: &Object, is_meant: &dyn Fn(&str) -> bool) -> bool {
     fn look(value: &serde_json::Value, is_meant: &dyn Fn(&str) -> bool, depth: usize) -> bool {
         match value {

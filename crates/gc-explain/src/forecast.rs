@@ -20,7 +20,7 @@ use crate::facts::{Facts, Knowledge};
 use crate::object::Object;
 use crate::text;
 
-/// How far ahead is looked: a year.
+/// Maximum time ahead: a year.
 pub const HORIZON_MILLISECONDS: i64 = 365 * 86_400_000;
 /// Steps of one collector's rehearsal at most.
 pub(crate) const MAX_STEPS: usize = 50_000;
@@ -34,11 +34,11 @@ pub struct Forecast {
     pub at: Timestamp,
     /// The code of the verdict.
     pub code: &'static str,
-    /// Which collector.
+    /// Name of the collector.
     pub collector: &'static str,
-    /// What it rests on.
+    /// Evidence for the forecast.
     pub detail: String,
-    /// Whether Kubernetes itself has this collector; what is kubegc's own acts only where kubegc runs.
+    /// True if Kubernetes itself has this collector; what is kubegc's own acts only where kubegc runs.
     pub is_upstream: bool,
 }
 
@@ -65,14 +65,14 @@ impl Forecast {
     }
 }
 
-/// What is to come, and what is not known about it.
+/// Expected deletions, and the unknowns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
     /// The first deletion to come.
     pub forecast: Option<Forecast>,
-    /// Which enforced policies select the object and keep it, and for how long.
+    /// Enforced policies that select the object and keep it, with the time.
     pub kept: Vec<String>,
-    /// What could not be asked.
+    /// Questions that could not be answered.
     pub unknown: Vec<String>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn own_outlook(object: &Object, resource: &Resource, facts: &Facts) -
     rehearsals.found.into_iter().min_by_key(|forecast| forecast.at)
 }
 
-/// What every collector makes of an object that is not being deleted yet.
+/// Returns the verdict of every collector on an object that is not terminating yet.
 #[must_use]
 pub fn outlook(object: &Object, resource: &Resource, facts: &Facts) -> Outlook {
     let mut rehearsals =
@@ -107,7 +107,7 @@ struct Rehearsals<'a> {
     unknown: Vec<String>,
 }
 
-/// Which objects a collector is shown.
+/// Objects that a collector sees.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ShownObjects {
     /// The object alone: its verdict does not depend on others.
@@ -348,7 +348,7 @@ impl Rehearsals<'_> {
             ));
         }
         let namespace = if resource.is_namespaced() { self.object.namespace() } else { "" };
-        // Whether others are newer may matter; in one namespace that is seen with few rights.
+        // Newer objects may matter; with few rights, one namespace of them is visible.
         let all = match self.facts.list(&resource.name, namespace) {
             Some(Knowledge::Present(items)) => items.clone(),
             _ => vec![self.object.clone()],
@@ -398,7 +398,7 @@ impl Rehearsals<'_> {
     }
 }
 
-/// Whether a request begins the end of an object: its deletion, or the phase that a pod is given before it.
+/// Reports whether a request begins the end of an object: its deletion, or the phase that a pod is given before it.
 fn is_end_of(request: &Request, object: &ObjectKey) -> bool {
     match request {
         Request::Delete { key, .. }

@@ -1,4 +1,4 @@
-//! What nothing uses: a report of what could be deleted, and why it is not needed. Nothing is deleted by it.
+//! Unused objects: a report of those that could be deleted, with the evidence. Nothing is deleted by it.
 //!
 //! Targets are added first, then definitions, then everything that may refer to them; each object is dropped as soon as it
 //! has been read, so that memory follows the targets and not the cluster.
@@ -29,7 +29,7 @@ const SYSTEM_NAMESPACES: [&str; 3] = ["kube-node-lease", "kube-public", "kube-sy
 /// The number of a Deployment's revision, on its ReplicaSets.
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
-/// What is said about an object.
+/// Finding about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Code {
     /// Nothing uses the ConfigMap.
@@ -76,7 +76,7 @@ impl Code {
     }
 }
 
-/// How sure it is.
+/// Certainty of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Certainty {
     /// Nothing that was seen speaks against it.
@@ -99,11 +99,11 @@ impl Certainty {
 /// One line of the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What is said.
+    /// The finding.
     pub code: Code,
     /// About what.
     pub place: Place,
-    /// How sure it is.
+    /// Its certainty.
     pub certainty: Certainty,
     /// Why, in words.
     pub why: String,
@@ -127,7 +127,7 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// References to objects that do not exist, beyond those that are listed.
     pub more_missing: usize,
-    /// What could not be seen.
+    /// Resources that could not be read.
     pub unseen: Vec<String>,
 }
 
@@ -165,7 +165,7 @@ struct Target {
     /// Why it is not reported although nothing refers to it, if so.
     is_exempt: bool,
     is_used: bool,
-    /// What has a text that equals its name.
+    /// Object with a text that equals its name.
     suspect: Option<String>,
 }
 
@@ -402,7 +402,7 @@ impl Garbage {
         findings
     }
 
-    /// Whether a StatefulSet would use a claim again when it is scaled up.
+    /// Reports whether a StatefulSet would use a claim again when it is scaled up.
     fn is_claim_of_a_set(&self, usable: Usable, namespace: &str, name: &str) -> bool {
         let Some((stem, number)) = name.rsplit_once('-').filter(|_| usable == Usable::Claim) else {
             return false;
@@ -420,7 +420,7 @@ impl Garbage {
         for (deployment, mut sets) in by_deployment {
             let limit = match deployment {
                 None => 0,
-                // Whether the Deployment exists is said by the references of its ReplicaSets.
+                // The references of its ReplicaSets show if the Deployment exists.
                 Some(uid) => match self.history_limits.get(uid) {
                     Some(limit) => usize::try_from(*limit).unwrap_or_default(),
                     None => continue,
@@ -474,7 +474,7 @@ fn invalid_owners(survey: &Survey) -> Vec<Finding> {
     findings
 }
 
-/// What Kubernetes and its usual tools keep without a reference to it.
+/// Recognises objects that Kubernetes and its usual tools keep without a reference.
 fn is_made_by_kubernetes(usable: Usable, name: &str, metadata: &Value) -> bool {
     let annotation = |name: &str| metadata["annotations"][name].is_string();
     match usable {
@@ -492,7 +492,7 @@ fn is_made_by_kubernetes(usable: Usable, name: &str, metadata: &Value) -> bool {
     }
 }
 
-/// What an object takes in the store, or a claim on its volume. The contents of Secrets are never read.
+/// Returns the size of an object in the store, or of a claim's volume. The contents of Secrets are never read.
 fn bytes(usable: Usable, object: &Value) -> Option<u64> {
     match usable {
         Usable::ConfigMap => {
@@ -511,7 +511,7 @@ fn bytes(usable: Usable, object: &Value) -> Option<u64> {
     }
 }
 
-/// Whether a group is one of Kubernetes itself.
+/// Reports whether a group is one of Kubernetes itself.
 fn is_builtin(group: &str) -> bool {
     const PLAIN: [&str; 5] = ["", "apps", "autoscaling", "batch", "policy"];
     PLAIN.contains(&group) || BUILTIN.contains(&group)

@@ -1,5 +1,5 @@
-//! What is wrong in a cluster although nothing is stuck yet: references that lead nowhere, rings of owners, and what
-//! is left behind and never collected.
+//! Problems of a cluster in which nothing is stuck yet: dangling references, cycles of owners, and remains that are
+//! never collected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,12 +28,12 @@ pub const MAXIMUM_EXAMINED: usize = 20_000;
 const PILE_OF_PODS: usize = 100;
 /// Finished Jobs of a namespace, without a TTL and a CronJob, that are a pile.
 const PILE_OF_JOBS: usize = 20;
-/// How long ago a Job must have finished to be part of a pile, milliseconds.
+/// Minimum age of a finished Job to count as left behind, milliseconds.
 const OLD_JOB_MILLISECONDS: i64 = 24 * 3_600 * 1_000;
 /// The default of `revisionHistoryLimit`.
 const HISTORY_LIMIT: i64 = 10;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Something is kept or deleted that should not be.
@@ -44,7 +44,7 @@ pub enum Severity {
     Notice,
 }
 
-/// What a lint is about. Its name is stable.
+/// Subject of a lint. Its name is stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Code {
     /// No object has the UID of a reference, nor its name.
@@ -105,7 +105,7 @@ impl Code {
         }
     }
 
-    /// How bad it is.
+    /// Returns the severity.
     #[must_use]
     pub const fn severity(self) -> Severity {
         match self {
@@ -132,13 +132,13 @@ impl Code {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lint {
-    /// What.
+    /// The code.
     pub code: Code,
     /// Of what in particular: lints with the same code and subject are one.
     pub subject: String,
     /// For people.
     pub message: String,
-    /// What to do.
+    /// The advice.
     pub advice: String,
     /// The first objects.
     pub objects: Vec<Place>,
@@ -158,7 +158,7 @@ impl Lint {
     }
 }
 
-/// How commands take an object: `pods/web-1 -n shop`.
+/// Formats an object as an argument of commands: `pods/web-1 -n shop`.
 #[must_use]
 pub fn argument(place: &Place) -> String {
     match &*place.namespace {
@@ -198,7 +198,7 @@ pub fn unexamined(survey: &Survey) -> Vec<String> {
     names.collect()
 }
 
-/// How many objects each resource has.
+/// Returns the number of objects of each resource.
 fn totals(survey: &Survey) -> BTreeMap<ResourceId, usize> {
     let mut totals = BTreeMap::new();
     for ((_, resource), number) in survey.engine.population() {
@@ -207,7 +207,7 @@ fn totals(survey: &Survey) -> BTreeMap<ResourceId, usize> {
     totals
 }
 
-/// What is read whole.
+/// Resources that are read whole.
 const EXAMINED: [(&str, &str); 6] = [
     ("", "pods"),
     ("", "persistentvolumes"),
@@ -220,7 +220,8 @@ const EXAMINED: [(&str, &str); 6] = [
 /// The members of `metadata` that lints read.
 const METADATA: &[&str] = &["name", "namespace", "uid", "labels", "ownerReferences", "deletionTimestamp"];
 
-/// What lints read of an object on a list; `None` if none can be about it. There may be many thousands of them.
+/// Returns the part of a listed object that lints use; `None` if none can be about it. There may be many thousands of
+/// them.
 #[must_use]
 pub fn relevant(resource: &GroupResource, object: Value) -> Option<Value> {
     if webhooks::CONFIGURATIONS.contains(&&*resource.resource) {
@@ -270,7 +271,7 @@ fn job_of(pod: &Object) -> &str {
     }
 }
 
-/// Whether a pod of a Job has no owner.
+/// Reports whether a pod of a Job has no owner.
 fn is_left(pod: &Object) -> bool {
     !job_of(pod).is_empty() && pod.items("/metadata/ownerReferences").next().is_none()
 }
@@ -279,7 +280,7 @@ fn is_finished(pod: &Object) -> bool {
     matches!(pod.text("/status/phase"), "Succeeded" | "Failed")
 }
 
-/// What was found under one code and subject.
+/// Findings with one code and subject.
 struct Found {
     /// The message, given how many objects there are.
     message: Box<dyn Fn(usize) -> String>,
@@ -353,7 +354,7 @@ impl Linter<'_> {
 
     fn references(&mut self) {
         let strays = self.survey.engine.stray_references();
-        // Whether another object has the name of an absent owner.
+        // Other objects may have the name of an absent owner.
         let wanted: BTreeSet<ObjectKey> =
             strays.iter().filter_map(|stray| self.key_of_owner(stray)).collect();
         let taken = self.present(&wanted);
@@ -419,7 +420,7 @@ impl Linter<'_> {
         Some(ObjectKey { resource: resource.id, namespace, name: owner.name.clone() })
     }
 
-    /// Whether a kind is served in another version of its group.
+    /// Reports whether a kind is served in another version of its group.
     fn is_served_otherwise(&self, api_version: &str, kind: &str) -> bool {
         let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
         let all = self.survey.catalog.all();

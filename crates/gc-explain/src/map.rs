@@ -32,7 +32,7 @@ const NAMED_MEMBERS: usize = 25;
 /// Objects of one node that are asked whether they are ready; larger groups are not asked.
 const EXAMINED_MEMBERS: usize = 500;
 
-/// What a map shows.
+/// Extent of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Everything that was seen, in all namespaces and in none.
@@ -43,10 +43,10 @@ pub enum Extent {
     Around(Uid),
 }
 
-/// What a map shows of its objects besides the graph.
+/// Emphasis of objects in a map, besides the graph.
 #[derive(Clone, Copy, Default)]
 pub struct Emphasis<'a> {
-    /// What a plan makes of an object. Objects that meet different fates are never folded into one node.
+    /// Fate of an object in a plan. Objects that meet different fates are never folded into one node.
     pub fate: Option<&'a dyn Fn(&Uid) -> Option<Fate>>,
     /// An object that is a node of its own.
     pub alone: Option<&'a Uid>,
@@ -66,11 +66,11 @@ pub struct KindCount {
     pub kind: String,
     /// How many there are.
     pub objects: usize,
-    /// Whether they are drawn.
+    /// True if they are drawn.
     pub is_shown: bool,
 }
 
-/// What an object is in the map.
+/// State of an object in the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     /// It lives.
@@ -102,11 +102,11 @@ impl State {
 /// One object, or several like it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What is shown of the first one.
+    /// Place of the first one.
     pub place: Place,
     /// State of all of them.
     pub state: State,
-    /// How many there are.
+    /// Number of objects.
     pub count: usize,
     /// The first of them, if there are several.
     pub members: Vec<Place>,
@@ -114,7 +114,7 @@ pub struct Node {
     pub finalizers: Vec<String>,
     /// Objects that depend on it and are not in the map.
     pub omitted: usize,
-    /// What the plan makes of all of them, if it concerns them.
+    /// Fate of all of them in the plan, if it concerns them.
     pub fate: Option<Fate>,
     /// The first member of the group that was expanded into this node and others.
     pub expanded_from: Option<Uid>,
@@ -658,7 +658,7 @@ mod tests {
                 "l07×1 Some(Hangs)"
             ]
         );
-        // What is emphasised is drawn before the rest.
+        // Emphasised objects are drawn before the rest.
         assert_eq!(nodes(&namespace, 3), ["l50×1 None", "l08×2 Some(Deleted)", "l07×1 Some(Hangs)"]);
         assert_eq!(nodes(&Extent::Around(Uid::new("u-l50")), 2), ["root×1 None", "l50×1 None"]);
     }

@@ -1,4 +1,4 @@
-//! What servers and controllers write about deletions that fail.
+//! Messages of servers and controllers about deletions that fail.
 
 use crate::object::Object;
 
@@ -8,8 +8,8 @@ pub(crate) fn condition<'a>(namespace: &'a Object, kind: &str) -> Option<&'a str
     (condition["status"] == "True").then(|| condition["message"].as_str().unwrap_or_default())
 }
 
-/// Whether a message about the contents of a namespace names no failure, but only what has not gone yet: ours, or upstream's, in which a
-/// resource has a comma.
+/// Reports whether a message about the contents of a namespace names no failure, but only what has not gone yet:
+/// ours, or upstream's, in which a resource has a comma.
 fn only_says_what_remains(message: &str) -> bool {
     let (_, parts) = message.split_once(" remaining: ").unwrap_or_default();
     let mut parts = parts.split(", ");

@@ -1,4 +1,4 @@
-//! What the agents of nodes report: what they removed within the last hour, and which images are due.
+//! Reports of node agents: removals of the last hour, and images that are due.
 
 use gc_collectors::node_report::{ANNOTATION, COLLECTOR, IMAGE_UNUSED_TOO_LONG, NodeReport, Tally};
 use gc_types::Timestamp;
@@ -27,7 +27,7 @@ pub struct Nodes {
     /// Those that removed most first.
     all: Vec<NodeAnswer>,
     removed: Tally,
-    /// How many have agents that do not run any more.
+    /// Number of agents that no longer run.
     silent: usize,
 }
 
@@ -152,7 +152,7 @@ mod tests {
         );
     }
 
-    /// Whoever can change a Lease can write any numbers into its report.
+    /// Anyone who can change a Lease can write any numbers into its report.
     #[test]
     fn hostile_numbers_only_make_counts_wrong() {
         let hostile = json!({"written": NOW.0, "dueTotal": usize::MAX, "due": [{"at": i64::MIN, "name": "a"}],

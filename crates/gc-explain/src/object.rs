@@ -9,7 +9,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object(Arc<Value>);
 
-/// Who wrote a part of an object, and when.
+/// Author of a part of an object, and the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writer {
     /// The field manager.
@@ -77,7 +77,7 @@ impl Object {
         self.text("/metadata/uid")
     }
 
-    /// Whether it has a deletionTimestamp.
+    /// Reports whether it has a deletionTimestamp.
     #[must_use]
     pub fn is_terminating(&self) -> bool {
         !self.text("/metadata/deletionTimestamp").is_empty()
@@ -101,7 +101,7 @@ impl Object {
         self.items("/status/conditions").find(|condition| condition["type"] == kind)
     }
 
-    /// Whether the condition of this type is `True`.
+    /// Reports whether the condition of this type is `True`.
     #[must_use]
     pub fn is_true(&self, kind: &str) -> bool {
         self.condition(kind).is_some_and(|condition| condition["status"] == "True")
@@ -115,7 +115,7 @@ impl Object {
             .map(writer)
     }
 
-    /// Who wrote to the object last.
+    /// Returns the last author of the object.
     #[must_use]
     pub fn last_writer(&self) -> Option<Writer> {
         self.items("/metadata/managedFields").map(writer).max_by_key(|writer| writer.at)

@@ -1,4 +1,4 @@
-//! What a deletion would lead to: the whole of it.
+//! Consequences of a deletion, all of them.
 
 mod container;
 mod containers;
@@ -23,7 +23,7 @@ use crate::text;
 pub use fates::PUT_OFF;
 use planner::Planner;
 
-/// What becomes of an object.
+/// Planned fate of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
     /// It is deleted.
@@ -49,7 +49,7 @@ impl Fate {
     }
 }
 
-/// What objects of one resource have in common.
+/// Facts that objects of one resource share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ItemKind {
     /// `apiVersion`
@@ -63,7 +63,7 @@ pub struct ItemKind {
 /// One object of a plan. There may be hundreds of thousands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// What it is.
+    /// Kind of the object.
     pub kind: Arc<ItemKind>,
     /// Namespace; empty at cluster scope.
     pub namespace: Arc<str>,
@@ -71,11 +71,11 @@ pub struct Item {
     pub name: Arc<str>,
     /// UID.
     pub uid: Uid,
-    /// What becomes of it.
+    /// Fate of the object.
     pub fate: Fate,
     /// Why it is later, hangs, or comes again; one remark each.
     pub remarks: Vec<String>,
-    /// Whether it was being deleted already.
+    /// True if it was being deleted already.
     pub is_terminating: bool,
 }
 
@@ -128,7 +128,7 @@ pub struct LostVolume {
     pub bytes: Option<i128>,
 }
 
-/// What a deletion would lead to.
+/// Consequences of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlastRadius {
     /// Every object concerned, by fate, kind and name.
@@ -139,11 +139,11 @@ pub struct BlastRadius {
     pub lost_when_released: Vec<LostVolume>,
     /// Volumes that stay without a claim.
     pub retained_volumes: Vec<String>,
-    /// What hangs, in words.
+    /// Deletions that would be stuck, as messages.
     pub hangs: Vec<String>,
-    /// What controllers create again.
+    /// Objects that controllers create again.
     pub recreated: Vec<String>,
-    /// Which of the deletions the API server would refuse, and why.
+    /// Deletions that the API server would refuse, with the reasons.
     pub refused: Vec<String>,
     /// The objects that the user who asks may not delete.
     pub forbidden: Vec<String>,
@@ -160,15 +160,15 @@ pub struct BlastRadius {
 /// One deletion that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Which object.
+    /// Key of the object.
     pub key: ObjectKey,
     /// Its UID.
     pub uid: Uid,
-    /// What happens to its dependents.
+    /// Propagation to its dependents.
     pub policy: Option<PropagationPolicy>,
 }
 
-/// What these deletions would lead to, if everything else stayed as it is.
+/// Plans these deletions, if everything else stays as it is.
 pub fn plan(
     survey: &Survey,
     facts: &Facts,
@@ -192,7 +192,7 @@ pub fn plan(
     Ok(BlastRadius { refused, ..radius })
 }
 
-/// What the API server would say instead of deleting the object.
+/// Returns the API server's refusal to delete the object, if it would refuse.
 fn refusal(survey: &Survey, key: &ObjectKey) -> Option<String> {
     let resource = survey.resource(key)?;
     let why = gc_types::undeletable(&resource.name.group, &resource.name.resource, &key.name)?;
@@ -205,7 +205,7 @@ fn title(survey: &Survey, key: &ObjectKey) -> String {
 }
 
 impl BlastRadius {
-    /// Whether something would never be deleted, or not be accepted for deletion.
+    /// Reports whether something would never be deleted, or not be accepted for deletion.
     #[must_use]
     pub fn hangs(&self) -> bool {
         !self.refused.is_empty() || !self.forbidden.is_empty() || self.has_hanging()
@@ -215,7 +215,7 @@ impl BlastRadius {
         !self.hangs.is_empty() || self.items.iter().any(|item| item.fate == Fate::Hangs)
     }
 
-    /// How many objects have this fate.
+    /// Returns the number of objects with this fate.
     #[must_use]
     pub fn count(&self, fate: Fate) -> usize {
         self.items.iter().filter(|item| item.fate == fate).count()

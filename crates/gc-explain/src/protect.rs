@@ -179,7 +179,7 @@ impl Rule {
     }
 }
 
-/// Whether a policy is one of these.
+/// Reports whether a policy is one of these.
 #[must_use]
 pub fn is_ours(policy: &str) -> bool {
     policy.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))

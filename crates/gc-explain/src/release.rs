@@ -30,7 +30,7 @@ pub struct Query<'a> {
     pub key: &'a ObjectKey,
     /// The finalizer; needed if the object has several.
     pub finalizer: Option<&'a str>,
-    /// Whether the server itself runs collectors.
+    /// True if the server itself runs collectors.
     pub has_collectors: bool,
 }
 
@@ -71,7 +71,7 @@ pub struct Release {
     pub finalizer: String,
     /// Its number in its list, from 0.
     pub position: usize,
-    /// Whether it is in `spec.finalizers`, as those of namespaces are.
+    /// True if it is in `spec.finalizers`, as those of namespaces are.
     pub is_in_specification: bool,
     /// The other finalizers, which keep the object.
     pub remaining: Vec<String>,

@@ -64,12 +64,12 @@ impl Identity {
     }
 }
 
-/// What is known of UIDs of the past.
+/// Knowledge about former UIDs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Where the object of a UID was, as journals say.
     pub identities: BTreeMap<String, Identity>,
-    /// Which UID took its place, on somebody's word.
+    /// New UID of each former one, as the user says.
     pub map: BTreeMap<String, String>,
     /// The backup that was restored, if one is compared.
     pub backup: Option<Backup>,
@@ -133,7 +133,8 @@ impl Left {
         }
     }
 
-    /// Whether no restore brings the reference back, so that it is not missing: a restore that leaves only such references is complete.
+    /// Reports whether no restore brings the reference back, so that it is not missing: a restore that leaves only
+    /// such references is complete.
     #[must_use]
     pub const fn is_by_design(self) -> bool {
         matches!(self, Self::Finished | Self::OfNode | Self::StaleInBackup)
@@ -209,12 +210,12 @@ impl Proof {
     }
 }
 
-/// What becomes of one reference that does not lead to its owner.
+/// Fate of one reference that does not lead to its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// The object that refers, or should.
     pub place: Place,
-    /// Whom it refers to, as it is written.
+    /// Owner that it refers to, as written.
     pub owner: String,
     /// The UID that is written, or was in the backup.
     pub old: String,
@@ -229,7 +230,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// What is done: `Add`, `Rewrite` or `Leave`.
+    /// Returns the action: `Add`, `Rewrite` or `Leave`.
     #[must_use]
     pub const fn action(&self) -> &'static str {
         match (&self.new, self.is_missing) {
@@ -253,7 +254,7 @@ impl Link {
 pub struct ReplacedObject {
     /// The object of the backup.
     pub place: Place,
-    /// What took its place, as `Kind/name`.
+    /// Replacement, as `Kind/name`.
     pub by: String,
 }
 
@@ -268,7 +269,7 @@ pub struct Patch {
     pub body: Value,
 }
 
-/// How the references of a backup compare with those that live.
+/// Comparison of the references of a backup with the living ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// Owner references and claims of volumes in the backup.
@@ -289,7 +290,7 @@ impl Comparison {
     }
 }
 
-/// What a relink does.
+/// Actions of a relink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Relink {
     /// Every reference that leads nowhere, or that the backup has and the object does not.
@@ -298,7 +299,7 @@ pub struct Relink {
     pub patches: Vec<Patch>,
     /// Of the backup, if one was compared.
     pub comparison: Option<Comparison>,
-    /// What a relink cannot do, with the commands that do.
+    /// Problems that a relink cannot solve, with the commands that do.
     pub advice: Vec<Advice>,
 }
 
@@ -355,7 +356,7 @@ impl Relink {
         reasons
     }
 
-    /// Whether no reference of the backup is missing; true as well where none was compared.
+    /// Reports whether no reference of the backup is missing; true as well where none was compared.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let by_design: usize = self.by_design().values().sum();

@@ -1,4 +1,4 @@
-//! Which component deletes the storage of a volume with reclaim policy Delete, as far as a cluster shows it.
+//! Component that deletes the storage of a volume with reclaim policy Delete, as far as a cluster shows it.
 
 use gc_collectors::objects::{Facts as Narrow, Kind};
 use gc_collectors::volumes::reclaim::{EXTERNAL_FINALIZER, IN_TREE_FINALIZER};
@@ -9,7 +9,7 @@ use crate::facts::{Facts, Knowledge};
 use crate::object::Object;
 use crate::stuck::narrow;
 
-/// What deletes the storage of a volume, in words.
+/// Component that deletes the storage of a volume, as a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deleter {
     /// A component that is installed.
@@ -20,7 +20,7 @@ pub(crate) enum Deleter {
     Missing(String),
 }
 
-/// What deletes the storage of a volume when its claim is gone.
+/// Returns the component that deletes the storage of a volume when its claim is gone.
 pub(crate) fn deleter(object: &Object, facts: &Facts) -> Deleter {
     if let Some(failure) = failure(object) {
         return Deleter::Missing(failure);
@@ -28,7 +28,7 @@ pub(crate) fn deleter(object: &Object, facts: &Facts) -> Deleter {
     let Some(Narrow::Volume(volume)) = narrow(Kind::Volume, object) else {
         return Deleter::Unseen("a component that is not known".to_owned());
     };
-    // Whoever deletes the storage of a volume says so with a finalizer, though not always.
+    // The component that deletes the storage usually, but not always, sets a finalizer.
     let has = |name: &str| volume.finalizers.iter().any(|finalizer| **finalizer == *name);
     let is_claimed = has(EXTERNAL_FINALIZER) || has(IN_TREE_FINALIZER);
     match (driver(&volume), &volume.source, provisioner(&volume)) {
@@ -54,7 +54,7 @@ fn failure(object: &Object) -> Option<String> {
     (object.text("/status/phase") == "Failed").then(|| format!("its deletion has failed: {message}"))
 }
 
-/// Whether a CSI driver has the storage of a volume.
+/// Reports whether a CSI driver has the storage of a volume.
 pub(crate) fn has_driver(object: &Object) -> bool {
     matches!(narrow(Kind::Volume, object), Some(Narrow::Volume(volume)) if driver(&volume).is_some())
 }
@@ -85,7 +85,7 @@ fn driver_of_cluster(driver: &str, is_claimed: bool, facts: &Facts) -> Deleter {
     }
 }
 
-/// Whether a volume waits until its storage is deleted.
+/// Reports whether a volume waits until its storage is deleted.
 pub(crate) fn awaits_deletion(volume: &Object) -> bool {
     matches!(volume.text("/status/phase"), "Released" | "Failed")
         && volume.text("/spec/persistentVolumeReclaimPolicy") == "Delete"

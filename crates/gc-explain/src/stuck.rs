@@ -1,4 +1,4 @@
-//! What is stuck, by root cause: why objects that are being deleted do not go.
+//! Stuck objects by root cause: the reasons why terminating objects remain.
 //!
 //! Each object that is being deleted is held by causes of its own (a finalizer, a silent kubelet) or waits for others that are
 //! being deleted (blocking dependents, the contents of a namespace). Only causes become rows; what waits for an object that
@@ -30,7 +30,7 @@ use crate::survey::{Metadata, Survey};
 pub use codes::Code;
 pub(crate) use volumes::{narrow, users};
 
-/// How long after a deletion a controller may have done nothing before it is reported: kube-controller-manager leaves a
+/// Maximum inactivity of a controller after a deletion before it is reported: kube-controller-manager leaves a
 /// namespace alone for five seconds.
 pub const CONTROLLER_PATIENCE_MILLISECONDS: i64 = 10_000;
 
@@ -80,7 +80,7 @@ impl Place {
 pub struct Force {
     /// The command.
     pub command: String,
-    /// What remains and is never cleaned up.
+    /// Remains that are never cleaned up.
     pub strands: String,
     /// The finalizer that it removes, if it does that.
     removal: Option<Removal>,
@@ -131,24 +131,24 @@ impl Removal {
 pub struct Cause {
     /// The stable code.
     pub code: Code,
-    /// What the cause is about: causes with the same code and subject are one.
+    /// Subject: causes with the same code and subject are one.
     pub subject: String,
     /// For people.
     pub message: String,
     /// Commands that help to find or mend it, most useful first.
     pub help: Vec<String>,
-    /// What removes it by force.
+    /// Command that removes it by force.
     pub force: Option<Force>,
 }
 
-/// What an object that is being deleted says about who could release it.
+/// Evidence of a terminating object about the components that could release it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holders {
     /// Its finalizers.
     pub finalizers: Vec<String>,
     /// The field managers that set them, sorted; the server sets some without one.
     pub managers: Vec<String>,
-    /// Who wrote to it last.
+    /// Last writer of the object.
     pub touched: Option<Writer>,
 }
 
@@ -159,20 +159,20 @@ pub struct Row {
     pub cause: Cause,
     /// Since when the oldest object is stuck; `None` if nothing was deleted.
     pub since: Option<Timestamp>,
-    /// What it holds directly, oldest first.
+    /// Objects that it holds directly, oldest first.
     pub objects: Vec<(Place, Option<Timestamp>)>,
     /// Of the same objects, in the same order.
     pub holders: Vec<Holders>,
-    /// What waits for these objects.
+    /// Objects that wait for these.
     pub waiting: Vec<Place>,
-    /// What frees the objects other than the first by force, a command each, as far as they are listed.
+    /// Commands that free the objects after the first by force, as far as they are listed.
     pub other_forces: Vec<Force>,
-    /// How many more objects need a command like these.
+    /// Number of further objects that need such a command.
     pub unlisted_forces: usize,
 }
 
 impl Row {
-    /// How its objects are freed by force, and what that leaves behind, in lines.
+    /// Returns lines with the commands that free its objects by force, and the remains.
     #[must_use]
     pub fn force_lines(&self) -> Vec<String> {
         let Some(force) = &self.cause.force else { return Vec::new() };
@@ -186,13 +186,13 @@ impl Row {
         lines
     }
 
-    /// How long it lasts, milliseconds.
+    /// Returns its duration, milliseconds.
     #[must_use]
     pub fn age_milliseconds(&self, now: Timestamp) -> Option<i64> {
         self.since.map(|since| now.since(since).max(0))
     }
 
-    /// Whether it holds something in this namespace, or the namespace itself.
+    /// Reports whether it holds something in this namespace, or the namespace itself.
     #[must_use]
     pub fn concerns(&self, namespace: &str) -> bool {
         self.places().any(|place| {
@@ -200,7 +200,7 @@ impl Row {
         })
     }
 
-    /// What it holds, directly and because something waits.
+    /// Iterates over the objects that it holds, directly or because they wait.
     pub fn places(&self) -> impl Iterator<Item = &Place> {
         self.objects.iter().map(|(place, _)| place).chain(&self.waiting)
     }
@@ -234,7 +234,7 @@ fn object_value(((place, _), holders): (&(Place, Option<Timestamp>), &Holders)) 
     value
 }
 
-/// What holds one object.
+/// Reason why one object is held.
 pub(crate) enum Hold {
     /// A cause of its own.
     Cause(Box<Cause>),
@@ -253,7 +253,7 @@ pub(crate) struct Diagnosis<'a> {
     pub(crate) facts: &'a Facts,
     /// The controllers that seem responsible, by finalizer and field managers: found once for all objects with the same ones.
     responsible: RefCell<BTreeMap<(String, Vec<String>), Rc<Vec<Controller>>>>,
-    /// What is asked about requests, read when something waits for one.
+    /// Admission configuration, read when something waits for a request.
     admission: OnceCell<Admission<'a>>,
 }
 
@@ -292,7 +292,7 @@ impl Diagnosis<'_> {
     }
 }
 
-/// What is stuck, oldest first.
+/// Returns the stuck objects by cause, oldest first.
 #[must_use]
 pub fn diagnose(survey: &Survey, facts: &Facts) -> Vec<Row> {
     let diagnosis = Diagnosis::new(survey, facts);
@@ -353,12 +353,12 @@ fn place_removals(rows: &mut [Row]) {
     }
 }
 
-/// What holds objects that are being deleted.
+/// Findings about terminating objects.
 #[derive(Default)]
 struct Findings {
     /// By root cause, the cause as each object has it: commands and details are about that object.
     groups: BTreeMap<(Code, String), Vec<(ObjectKey, Cause)>>,
-    /// What waits for an object that is being deleted.
+    /// Objects that wait for a terminating object.
     waiters: BTreeMap<ObjectKey, Vec<ObjectKey>>,
 }
 

@@ -17,7 +17,7 @@ use crate::unread::{UnlistedReason, Unread, UnreadPlace};
 /// Live reads of owners that were in no list, at most; further owners count as not looked up.
 pub const MAX_OWNER_READS: usize = 2_000;
 
-/// How far the engine's clock runs ahead while owners are looked up: enough for its retries, too little for its polls.
+/// Lead of the engine's clock during look-ups of owners: enough for its retries, too little for its polls.
 const LOOK_AHEAD_MILLISECONDS: i64 = 60;
 
 /// The metadata of one object.
@@ -42,9 +42,9 @@ pub struct Metadata {
     pub finalizers: Vec<String>,
     /// Owners.
     pub owners: Vec<OwnerReference>,
-    /// What recreates it.
+    /// Controller or tool that recreates it.
     pub recreator: Option<Recreator>,
-    /// What its annotations say about its retention, if they say anything.
+    /// Retention annotations, if it has any.
     pub marks: Option<Box<Marks>>,
 }
 
@@ -107,7 +107,7 @@ struct WireAnnotations {
     keep: Option<String>,
 }
 
-/// What recreates an object: the mark that counts most of those that say so.
+/// Returns the controller or tool that recreates an object, by its strongest mark.
 fn recreator(labels: WireLabels, annotations: &mut WireAnnotations) -> Option<Recreator> {
     let marks = [
         (TrackingMark::ArgoCdTrackingId, annotations.argo.take()),
@@ -166,7 +166,7 @@ impl Metadata {
         ObjectKey { resource, namespace: Arc::clone(&self.namespace), name: Arc::clone(&self.name) }
     }
 
-    /// What the engine needs of it.
+    /// Returns the part that the engine needs.
     #[must_use]
     pub fn observed(&self, resource: ResourceId) -> ObservedObject {
         let has = |name: &str| self.finalizers.iter().any(|finalizer| finalizer == name);
@@ -233,7 +233,7 @@ impl Page {
 /// The metadata of everything in scope.
 #[derive(Debug)]
 pub struct Survey {
-    /// What the server serves.
+    /// Resources of the server.
     pub catalog: Catalog,
     /// The graph.
     pub engine: Engine,
@@ -250,7 +250,7 @@ impl Survey {
     /// Nothing has been listed yet.
     #[must_use]
     pub fn new(catalog: Catalog, now: Timestamp) -> Self {
-        // What is not performed stays in flight and must not hold up reads.
+        // Effects that are not performed stay in flight and must not delay reads.
         let config = Config {
             effects_in_flight: usize::MAX,
             startup_wait_milliseconds: 0,
@@ -324,7 +324,7 @@ impl Survey {
                     return Some((effect.id, key));
                 }
             }
-            // What the engine puts off by a moment, such as a repeated read, is wanted at once.
+            // The engine's short delays, such as a repeated read, are skipped.
             let horizon = self.now.after(LOOK_AHEAD_MILLISECONDS);
             let due = self.engine.next_wakeup()?.max(self.engine.now().after(1));
             if due > horizon || !self.reads.is_empty() {
@@ -334,7 +334,7 @@ impl Survey {
         }
     }
 
-    /// What a look-up found.
+    /// Passes the result of a look-up to the engine.
     pub fn answer_read(&mut self, id: EffectId, outcome: Outcome) {
         if self.reads.remove(&id) {
             self.engine.handle(Event::Done(id, outcome));
@@ -347,13 +347,13 @@ impl Survey {
         self.now
     }
 
-    /// What is being deleted, by key.
+    /// Returns the terminating objects by key.
     #[must_use]
     pub const fn terminating(&self) -> &BTreeMap<ObjectKey, Metadata> {
         &self.terminating
     }
 
-    /// What annotations say about the retention of objects, by key, with their UIDs.
+    /// Returns the retention annotations by key, with the UIDs of their objects.
     #[must_use]
     pub const fn marks(&self) -> &BTreeMap<ObjectKey, (Uid, Marks)> {
         &self.marks

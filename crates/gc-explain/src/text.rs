@@ -19,13 +19,13 @@ pub fn age(milliseconds: i64) -> String {
     }
 }
 
-/// How long ago something was.
+/// Formats the time since a moment.
 #[must_use]
 pub fn ago(then: Timestamp, now: Timestamp) -> String {
     format!("{} ago", age(now.since(then)))
 }
 
-/// How far ahead something is, in words: `58 s`, `12 min`, `3 h`, `2 days`.
+/// Formats a time ahead: `58 s`, `12 min`, `3 h`, `2 days`.
 #[must_use]
 pub fn ahead(milliseconds: i64) -> String {
     let seconds = milliseconds.max(0).saturating_add(999) / 1000;

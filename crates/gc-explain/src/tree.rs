@@ -1,4 +1,4 @@
-//! What depends on an object, or what it depends on, as a tree.
+//! Dependents of an object, or its owners, as a tree.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ pub const LARGEST_TREE: usize = 100_000;
 /// Levels that a tree has at most.
 pub const DEEPEST_TREE: usize = 64;
 
-/// What is below an object in its tree.
+/// Direction of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Its dependents.
@@ -26,7 +26,7 @@ pub enum Direction {
 pub struct Tree {
     /// The object.
     pub view: NodeView,
-    /// What is wrong with the reference between the object and the one above it, if anything is.
+    /// Fault of the reference between the object and the one above it, if any.
     pub fault: Option<&'static str>,
     /// By kind and key; owners in the order of the references.
     pub below: Vec<Tree>,
@@ -37,7 +37,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// How many objects are below this one, as far as the tree has them.
+    /// Returns the number of objects below this one, as far as the tree has them.
     #[must_use]
     pub fn count_below(&self) -> usize {
         self.below.iter().map(|tree| 1 + tree.count_below()).sum()
@@ -75,7 +75,7 @@ impl Growth<'_> {
         tree
     }
 
-    /// What is directly below, each with what is wrong with its reference.
+    /// Returns the objects directly below, each with the fault of its reference.
     fn next_to(&self, view: &NodeView) -> Vec<(NodeView, Option<&'static str>)> {
         let engine = &self.survey.engine;
         let references = |uid: &Uid| engine.why(uid).map(|why| why.references).unwrap_or_default();
@@ -101,7 +101,7 @@ impl Growth<'_> {
     }
 }
 
-/// What is wrong with a reference to an owner.
+/// Returns the fault of a reference to an owner.
 fn fault(state: &ReferenceState, owner: Presence) -> Option<&'static str> {
     match state {
         ReferenceState::Absent(_) | ReferenceState::Undecidable if owner == Presence::Observed => {

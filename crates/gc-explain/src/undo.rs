@@ -1,6 +1,6 @@
-//! What of recorded deletions can be undone, and in which order: owners before dependents, only the topmost of what
-//! controllers recreate, nothing over an object that is there. Pure; the caller reads records and living objects, and
-//! performs the steps one by one, each of which can be repeated.
+//! Plan to undo recorded deletions: owners before dependents, only the topmost of the objects that controllers
+//! recreate, and never over a living object. Pure; the caller reads records and living objects, and performs the
+//! steps one by one, each of which can be repeated.
 
 mod choice;
 #[cfg(test)]
@@ -59,7 +59,7 @@ impl Record {
     }
 }
 
-/// What is found where a deleted object was.
+/// Object at the place of a deleted one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CurrentObject {
     /// Its UID.
@@ -70,7 +70,7 @@ pub struct CurrentObject {
     pub is_terminating: bool,
 }
 
-/// What becomes of a record.
+/// Action on a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// It is created.
@@ -87,7 +87,7 @@ pub enum Action {
     Impossible(&'static str),
 }
 
-/// What is known of the owner of a deleted object.
+/// Knowledge about the owner of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// It is there.
@@ -100,7 +100,7 @@ pub enum Presence {
     Unknown,
 }
 
-/// What an owner will be when its dependents are created.
+/// Expected state of an owner when its dependents are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Prospect {
     Known(Presence),
@@ -130,15 +130,15 @@ impl Action {
 pub struct Step {
     /// The object, with the UID that it had.
     pub place: Place,
-    /// What becomes of it.
+    /// Action of the step.
     pub action: Action,
-    /// What is different afterwards, for people.
+    /// Differences to the deleted object, as messages.
     pub notes: Vec<String>,
     /// The object to create, whose references still have the old UIDs.
     pub object: Value,
     /// Its status, if it has one.
     pub status: Option<Value>,
-    /// What comes earlier has a lower one; steps of equal rank can be taken together, owners aside.
+    /// Order of the step; steps of equal rank can be taken together, owners aside.
     pub rank: u8,
 }
 
@@ -220,7 +220,7 @@ fn earlier_note(Earlier { at, uid }: &Earlier) -> String {
     format!("an earlier object of this name, deleted {at}, is left out: --cascade {uid}")
 }
 
-/// What one record is decided by.
+/// Facts for the decision about one record.
 struct Decision<'a> {
     record: &'a Record,
     chosen: &'a ChosenRecords,
@@ -273,7 +273,7 @@ impl Decision<'_> {
         owner.map(title).or_else(|| self.maker())
     }
 
-    /// Whether the object is one of those that a controller keeps to go back to, and does not make again.
+    /// Reports whether the object is one of those that a controller keeps to go back to, and does not make again.
     fn is_history(&self, owner: &str) -> bool {
         const REVISION: &str = "deployment.kubernetes.io/revision";
         let revision = |record: &Record| record.object["metadata"]["annotations"][REVISION].clone();
@@ -295,7 +295,8 @@ impl Decision<'_> {
         }
     }
 
-    /// What makes an object that has no owner: controllers of namespaces, and of Services with a selector.
+    /// Returns the controller that creates an object without owners: controllers of namespaces, and of Services with
+    /// a selector.
     fn maker(&self) -> Option<String> {
         let record = self.record;
         let (namespace, name) = (record.text("/metadata/namespace"), record.text("/metadata/name"));
@@ -337,12 +338,12 @@ impl Decision<'_> {
     }
 }
 
-/// Whether a controller has another pod run in place of one that has finished.
+/// Reports whether a controller has another pod run in place of one that has finished.
 fn replaces_finished_pods(owner: &str) -> bool {
     matches!(owner, "ReplicaSet" | "ReplicationController" | "StatefulSet" | "DaemonSet")
 }
 
-/// Whether the controllers of Kubernetes create objects of a kind for an owner again.
+/// Reports whether the controllers of Kubernetes create objects of a kind for an owner again.
 fn recreates(owner: &str, kind: &str) -> bool {
     matches!(
         (owner, kind),
@@ -390,7 +391,7 @@ fn impossible(record: &Record) -> Option<&'static str> {
     }
 }
 
-/// Whether it was the deletion that ended a pod: the last state of one that ran is finished as well.
+/// Reports whether it was the deletion that ended a pod: the last state of one that ran is finished as well.
 fn was_ended(record: &Record) -> bool {
     let grace = record.object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default();
     let Some(deleted) = parse_time(record.text("/metadata/deletionTimestamp")) else { return false };
@@ -452,7 +453,8 @@ fn rank(record: &Record) -> u8 {
     }
 }
 
-/// What is sent: without what the server sets, and without finalizers, which controllers that live add again.
+/// Prepares the object to send: without the fields that the server sets, and without finalizers, which living
+/// controllers add again.
 fn prepared(record: &Record, notes: &mut Vec<String>) -> (Value, Option<Value>) {
     let mut object = record.object.clone();
     let uid = record.uid().to_owned();
@@ -491,7 +493,7 @@ fn prepared(record: &Record, notes: &mut Vec<String>) -> (Value, Option<Value>) 
     (object, status)
 }
 
-/// What has to be different in objects of some kinds.
+/// Adapts objects of some kinds.
 fn of_kind(object: &mut Value, status: Option<Value>, notes: &mut Vec<String>) -> Option<Value> {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     let mut without = |object: &mut Value, fields: &[&str], note: Option<&str>| {

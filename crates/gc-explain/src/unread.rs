@@ -67,7 +67,7 @@ pub enum UnlistedReason {
     Failed {
         /// The status.
         code: u16,
-        /// What it says.
+        /// The error.
         message: String,
     },
     /// There was no answer, or one that cannot be read.

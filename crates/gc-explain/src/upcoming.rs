@@ -1,4 +1,4 @@
-//! What will be deleted within a time: the collectors' own engines, run ahead over everything in scope.
+//! Deletions within a time ahead: the collectors' own engines, run ahead over everything in scope.
 
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -48,7 +48,7 @@ impl UpcomingDeletion {
     }
 }
 
-/// What is to come within a time: all of it is counted by namespace, and the first in each are named.
+/// Deletions within a time: counted by namespace, and the first in each are named.
 #[derive(Clone, Debug, Default)]
 pub struct Outlook {
     from: Timestamp,
@@ -57,7 +57,7 @@ pub struct Outlook {
     limit: usize,
     /// By namespace; an empty one for objects in none, and for images on nodes.
     parts: BTreeMap<String, Part>,
-    /// What could not be asked.
+    /// Questions that could not be answered.
     pub unknown: Vec<String>,
 }
 
@@ -70,16 +70,16 @@ struct Part {
     slots: BTreeMap<usize, usize>,
 }
 
-/// What is to come in one namespace, or everywhere.
+/// Deletions in one namespace, or everywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
     /// The first deletions, soonest first, at most as many as were asked for.
     pub items: Vec<UpcomingDeletion>,
-    /// How many there are in all.
+    /// Number in all.
     pub total: usize,
-    /// How many more there would be, if the collectors that do not run did.
+    /// Number of further ones if the disabled collectors ran.
     pub idle: usize,
-    /// How many there are in each of [`SLOTS`] equal parts of the time.
+    /// Number in each of [`SLOTS`] equal parts of the time.
     pub slots: Vec<usize>,
 }
 
@@ -90,7 +90,7 @@ impl Outlook {
         Self { from, until, limit, ..Self::default() }
     }
 
-    /// What is to come in a namespace; in an empty one, everywhere.
+    /// Returns the deletions in a namespace; in an empty one, everywhere.
     #[must_use]
     pub fn within(&self, namespace: &str) -> Due {
         let mut due = Due { items: Vec::new(), total: 0, idle: 0, slots: vec![0; SLOTS] };
@@ -112,7 +112,7 @@ impl Outlook {
         self.parts.entry(namespace.to_owned()).or_default()
     }
 
-    /// Which part of the time this moment is in.
+    /// Returns the index of the part that contains this moment.
     fn slot(&self, at: Timestamp) -> usize {
         let (ahead, whole) = (i128::from(at.since(self.from)), i128::from(self.until.since(self.from)));
         let slots = i128::try_from(SLOTS).unwrap_or(i128::MAX);
@@ -146,7 +146,7 @@ impl Outlook {
     }
 }
 
-/// What is asked.
+/// The question.
 pub struct Horizon<'a> {
     /// In these namespaces; an empty one means everywhere.
     pub namespaces: &'a [String],
@@ -154,7 +154,7 @@ pub struct Horizon<'a> {
     pub until: Timestamp,
     /// The number of deletions that are named in each namespace.
     pub limit: usize,
-    /// Whether a collector runs.
+    /// Predicate: a collector runs.
     pub runs: &'a dyn Fn(&str) -> bool,
 }
 
@@ -194,7 +194,7 @@ impl Ord for Entry {
     }
 }
 
-/// What will be deleted within a time, if everything stays as it is.
+/// Returns the deletions within a time ahead, if everything stays as it is.
 #[must_use]
 pub fn upcoming(survey: &Survey, facts: &Facts, horizon: &Horizon<'_>) -> Outlook {
     let outlook = Outlook::new(facts.now(), horizon.until, horizon.limit);
@@ -287,7 +287,7 @@ impl UpcomingCollector<'_> {
         }
     }
 
-    /// What one retention policy deletes.
+    /// Adds the deletions of one retention policy.
     fn policy(&mut self, policy: &Object, namespaces: &[String]) {
         let (survey, facts) = (self.survey, self.facts);
         let mut engine = PolicyEngine::new(policy.value(), POLICY_RESOURCE);
@@ -352,7 +352,7 @@ mod tests {
     const NAMED: &[u8] = br#"{"items":[{"metadata":{"name":"batch"},"versions":[{"version":"v1","freshness":"Current",
         "resources":[{"resource":"jobs","responseKind":{"kind":"Job"},"scope":"Namespaced","verbs":["list","delete"]}]}]}]}"#;
 
-    /// What is due within an hour after 1970: a Job in 10 s, a ConfigMap in 60 s, others later or never.
+    /// Asks for the deletions within an hour after 1970: a Job in 10 s, a ConfigMap in 60 s, others later or never.
     fn asked(limit: usize, runs: &dyn Fn(&str) -> bool) -> (Vec<(String, i64)>, usize, usize) {
         let now = Timestamp(100_000);
         let mut survey = Survey::new(Catalog::read(CORE, NAMED).unwrap(), now);

@@ -18,7 +18,7 @@ use crate::unread::UnreadPlace;
 /// The code of the conclusion about an object that a collector is to delete.
 pub const TO_BE_DELETED: &str = "ToBeDeleted";
 
-/// Who asked for a deletion, if nothing shows it.
+/// Message if nothing shows the requester of a deletion.
 pub const NOTHING_SAYS: &str = "nothing in the cluster says; the audit log of the API server names the user";
 
 /// The answer to `why`.
@@ -32,19 +32,19 @@ pub struct Why {
     pub message: String,
     /// The deletion to come, if the object is not being deleted.
     pub forecast: Option<Forecast>,
-    /// What protects it, or would hold up its deletion.
+    /// Protections that keep it, or would delay its deletion.
     pub protections: Vec<String>,
-    /// What holds up its deletion, by root cause.
+    /// Holds of its deletion, by root cause.
     pub holds: Vec<Row>,
     /// Its owners and what each reference amounts to.
     pub owners: Vec<(OwnerReference, ReferenceState)>,
     /// Its owners' owners, up to the roots: each with the indentation of its depth.
     pub ancestry: Vec<(usize, String)>,
-    /// Who requested the deletion, if anything shows it.
+    /// Requester of the deletion, if anything shows one.
     pub requested_by: Vec<String>,
-    /// What the journal of the collectors says about it, where it was asked.
+    /// Entries of the collectors' journal about it, if it was read.
     pub journal: Vec<String>,
-    /// What could not be seen.
+    /// Resources that could not be read.
     pub unseen: Vec<String>,
     /// The objects and lists among it.
     pub unread: Vec<UnreadPlace>,
@@ -106,9 +106,7 @@ fn living(answer: &mut Why, facts: &Facts, object: &Object, resource: &Resource,
     let (code, message) = by_owners(conclusion);
     let by_owners_now = matches!(conclusion, Conclusion::ToBeDeleted(_));
     (answer.code, answer.message) = match &answer.forecast {
-        Some(forecast) if !by_owners_now => {
-            ("WillBeDeleted", format!("It {}.", forecast.message(now)))
-        }
+        Some(forecast) if !by_owners_now => ("WillBeDeleted", format!("It {}.", forecast.message(now))),
         None if matches!(conclusion, Conclusion::NoOwners) && time_to_live(object, resource).is_some() => {
             let seconds = time_to_live(object, resource).unwrap_or_default();
             let after = text::ahead(seconds.saturating_mul(1_000));
@@ -121,9 +119,11 @@ fn living(answer: &mut Why, facts: &Facts, object: &Object, resource: &Resource,
         None if matches!(conclusion, Conclusion::NoOwners) && kept.is_some() => {
             (code, kept.unwrap_or_default())
         }
-        None if matches!(conclusion, Conclusion::NoOwners) => {
-            (code, "Nothing deletes it: it has no owners, and no collector or policy that can be seen applies to it.".into())
-        }
+        None if matches!(conclusion, Conclusion::NoOwners) => (
+            code,
+            "It will not be collected: no owners, and no collector or policy that you can see applies."
+                .into(),
+        ),
         _ => (code, message),
     };
     if resource.name == GroupResource::new("", "persistentvolumes")
@@ -141,7 +141,7 @@ fn living(answer: &mut Why, facts: &Facts, object: &Object, resource: &Resource,
     }
 }
 
-/// What becomes of a volume whose claim is gone, by reclaim policy Delete.
+/// Returns the fate of a volume without claim and with reclaim policy Delete.
 fn by_reclaim(volume: &Object, facts: &Facts) -> Option<(&'static str, String)> {
     if !storage::awaits_deletion(volume) {
         return None;
@@ -161,7 +161,7 @@ fn by_reclaim(volume: &Object, facts: &Facts) -> Option<(&'static str, String)> 
     })
 }
 
-/// How long a Job lives after it has finished, seconds.
+/// Returns the time that a Job exists after it has finished, seconds.
 fn time_to_live(object: &Object, resource: &Resource) -> Option<i64> {
     let is_job = (&*resource.name.group, &*resource.name.resource) == ("batch", "jobs");
     object.number("/spec/ttlSecondsAfterFinished").filter(|_| is_job)
@@ -238,27 +238,23 @@ fn terminating(
             } else {
                 "BeingDeleted"
             };
-            (
-                code,
-                format!(
-                    "It is being deleted and held up: {by}{}, {}{others}.",
-                    cause.code.name(),
-                    cause.message
-                ),
-            )
+            (code, format!("Its deletion is blocked: {by}{}, {}{others}.", cause.code.name(), cause.message))
         }
         (_, None) if matches!(conclusion, Conclusion::WaitsForDependents(_) | Conclusion::Orphans) => {
             (code, message)
         }
         (Some(since), None) if now.since(since) < stuck::CONTROLLER_PATIENCE_MILLISECONDS => {
             let ago = text::ago(since, now);
-            ("BeingDeleted", format!("Its deletion began {ago}, and its controllers get a moment."))
+            (
+                "BeingDeleted",
+                format!("Its deletion began {ago}: its controllers are still within their time."),
+            )
         }
-        _ => ("BeingDeleted", "It is being deleted, and nothing that can be seen holds it.".into()),
+        _ => ("BeingDeleted", "It is being deleted, and nothing visible blocks it.".into()),
     };
 }
 
-/// What protects a living object, or would hold up its deletion.
+/// Returns the protections that keep a living object, or would delay its deletion.
 fn protections(object: &Object, resource: &Resource, facts: &Facts) -> Vec<String> {
     let mut protections = Vec::new();
     let keep = object.annotation("kubegc.io/keep");
@@ -306,7 +302,7 @@ fn protections(object: &Object, resource: &Resource, facts: &Facts) -> Vec<Strin
     protections
 }
 
-/// Who asked for the deletion: what the object and its surroundings say.
+/// Returns the evidence of the object and its surroundings for the requester of the deletion.
 fn requested_by(object: &Object, survey: &Survey, facts: &Facts) -> Vec<String> {
     let mut found = Vec::new();
     if !object.is_terminating() {

@@ -1,4 +1,5 @@
-//! What is outside Kubernetes: storage behind CSI drivers and in folders, machines at providers, and objects in S3.
+//! Adapters to systems outside Kubernetes: storage behind CSI drivers and in folders, machines at providers, and
+//! objects in S3.
 //!
 //! [`csi`] and [`cloud`] are clients; [`StorageOutside`] and [`MachinesOutside`] carry out with them what collectors ask for
 //! ([`gc_kube::Outside`]). An answer that is late, too large or malformed is an error, never a fact.

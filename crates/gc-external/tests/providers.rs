@@ -18,7 +18,7 @@ use moto::Moto;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 
-/// How long a test waits for a lookup that must time out.
+/// Time limit of lookups that must time out.
 const IMPATIENCE: Duration = Duration::from_millis(500);
 
 fn machine() -> Machine {

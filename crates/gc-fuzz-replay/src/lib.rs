@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const CASES: u64 = 4_000;
 /// Longest input that is made.
 const LONGEST: usize = 16 << 10;
-/// What stands at the edges of number ranges, formats and languages.
+/// Values at the edges of number ranges, formats and languages.
 const SPICES: [&[u8]; 32] = [
     b"\0",
     b"\n",

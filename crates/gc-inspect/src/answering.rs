@@ -1,4 +1,4 @@
-//! How a running server or collector answers questions: with the rights of the user who asks, from its graph where it has one, by
+//! Answers of a running server or collector: with the rights of the asking user, from its graph where it has one, by
 //! the same code as on the command line.
 
 use std::sync::Arc;

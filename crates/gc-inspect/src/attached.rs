@@ -24,7 +24,7 @@ const PATH: &str = "/kubegc/v1/ask";
 /// Objects that one question is about at most; the command line answers questions about more by itself.
 pub(crate) const MAXIMUM_SUBJECTS: usize = 20;
 
-/// Who answers.
+/// Flags that select the answering process.
 #[derive(Clone, Debug, Default, Args)]
 pub struct AttachFlags {
     /// The collector that is asked.
@@ -70,26 +70,26 @@ pub enum Form {
     Graph,
 }
 
-/// What is asked.
+/// The question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum Query {
-    /// What is stuck.
+    /// Stuck objects.
     Stuck {
         /// Only in this namespace; empty for all.
         namespace: String,
         /// Only for at least this time.
         at_least: String,
     },
-    /// What depends on these objects.
+    /// Dependents of these objects.
     Tree {
         /// The objects.
         objects: Vec<Subject>,
-        /// Whether the trees lead to owners.
+        /// True if the trees lead to owners.
         owners: bool,
         /// Levels; what is below is counted.
         depth: Option<usize>,
-        /// Whether nothing is folded.
+        /// True if nothing is folded.
         #[serde(default)]
         full: bool,
     },
@@ -98,16 +98,16 @@ pub enum Query {
         /// The objects.
         objects: Vec<Subject>,
     },
-    /// What the deletion of these objects would lead to.
+    /// Consequences of deleting these objects.
     Plan {
         /// The objects.
         objects: Vec<Subject>,
         /// The propagation policy: `background`, `foreground` or `orphan`.
         policy: String,
-        /// Whether every object is listed.
+        /// True if every object is listed.
         full: bool,
     },
-    /// What is wrong with the objects: what is stuck, and what is left behind.
+    /// Problems of the objects: stuck ones, and remains.
     Doctor {
         /// Only in this namespace; empty for all.
         namespace: String,
@@ -131,23 +131,23 @@ impl Query {
 pub struct QueryResponse {
     /// In the form that was asked for.
     answer: Value,
-    /// What could not be seen.
+    /// Resources that could not be read.
     pub unseen: Vec<String>,
-    /// Whether something is stuck or wrong, or would hang.
+    /// True if something is stuck or wrong, or would hang.
     pub found: bool,
-    /// What a deletion by this plan confirms; only of plans for one object.
+    /// Confirmation of a deletion by this plan; only of plans for one object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<Confirmation>,
 }
 
-/// What a deletion by a plan confirms.
+/// Confirmation of a deletion by a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Confirmation {
     /// The plan that was shown.
     #[serde(flatten)]
     pub confirmed: ConfirmedPlan,
-    /// Whether so much is deleted that the name has to be typed.
+    /// True if so much is deleted that the name has to be typed.
     pub needs_name: bool,
 }
 
@@ -169,7 +169,7 @@ impl QueryResponse {
         Ok(Self { answer, unseen, found, confirm: None })
     }
 
-    /// Whether one of these words is in it.
+    /// Reports whether one of these words is in it.
     #[must_use]
     pub fn mentions_any(&self, words: &[&str]) -> bool {
         let text = self.answer.to_string();
@@ -183,7 +183,7 @@ impl QueryResponse {
     }
 }
 
-/// What could not be seen, as lines.
+/// Formats the unread resources as lines.
 pub fn warnings(unseen: &[String]) -> impl Iterator<Item = String> {
     unseen.iter().map(|unseen| format!("warning: {unseen}"))
 }
@@ -220,7 +220,7 @@ fn form_of(output: &Output) -> Option<Form> {
     })
 }
 
-/// What was named, as questions name it.
+/// Converts named objects to those of questions.
 #[must_use]
 pub fn subjects(named: &[NamedObject]) -> Vec<Subject> {
     let subject = |named: &NamedObject| Subject {
@@ -260,7 +260,7 @@ impl AttachFlags {
     }
 }
 
-/// Who is asked before the cluster is listed.
+/// Process to ask before the cluster is listed.
 #[derive(Clone)]
 pub enum Asks {
     /// A collector that was named, and has to answer.
@@ -271,7 +271,7 @@ pub enum Asks {
     Nobody,
 }
 
-/// What came of an inquiry.
+/// Result of an inquiry.
 pub enum Reply {
     /// An answer.
     Answered(Box<QueryResponse>),
@@ -356,7 +356,7 @@ pub async fn of_whoever_answers(
     })
 }
 
-/// Whether a status only means that the cluster has to be listed.
+/// Reports whether a status only means that the cluster has to be listed.
 #[must_use]
 pub fn has_no_answer(status: StatusCode) -> bool {
     // A server without the path refuses it to users who may not ask for everything; an older one has no such question.

@@ -1,4 +1,4 @@
-//! Who deleted an object by the audit log of kube-apiserver: JSON lines, `Event` of `audit.k8s.io/v1`. The file is read once,
+//! Deletions in the audit log of kube-apiserver: JSON lines, `Event` of `audit.k8s.io/v1`. The file is read once,
 //! from beginning to end, with one line in memory.
 
 mod history;
@@ -21,7 +21,7 @@ use history::{Deletion, History, Relation};
 const LONGEST_LINE_BYTES: usize = 16 << 20;
 /// Resources that a word may mean of which deletions are remembered.
 const RESOURCES: usize = 100;
-/// Who empties namespaces: of its deletions, the deletion of the namespace is the cause.
+/// Users that empty namespaces: the cause of their deletions is the deletion of the namespace.
 const NAMESPACES: (&str, &str) = ("", "namespaces");
 
 /// Begins a line about something that deleted the object only if it existed.
@@ -127,7 +127,7 @@ struct Owner {
     name: String,
 }
 
-/// What was found about each object.
+/// Findings about each object.
 #[derive(Debug, Default)]
 pub(crate) struct SearchResult {
     /// For each object, what people should know: its own deletion, and that of its namespace. An error if it is not clear
@@ -137,7 +137,7 @@ pub(crate) struct SearchResult {
     pub(crate) malformed: u64,
 }
 
-/// What the log has of one object.
+/// Last events about one object.
 #[derive(Default)]
 struct Last {
     /// By resource: what the type of the object is called may fit several.
@@ -174,7 +174,7 @@ pub(crate) fn read(lines: impl BufRead, wanted: &[WantedObject]) -> std::io::Res
 }
 
 impl Last {
-    /// What is known of the object whose resource an event names; `None` for one resource too many.
+    /// Returns the history of the object whose resource an event names; `None` for one resource too many.
     fn own(&mut self, event: &Event) -> Option<&mut History> {
         let ObjectRef { api_group, resource, .. } = &event.object_ref;
         let resource = gc_types::group_resource(api_group, resource);
@@ -240,14 +240,14 @@ impl Event {
         }
     }
 
-    /// Whether the server did what was requested, and not only for a try.
+    /// Reports whether the server did what was requested, and not only for a try.
     fn is_done(&self) -> bool {
         let is_dry = self.request_uri.contains("dryRun=")
             || self.request_object.as_ref().is_some_and(|options| !options.dry_run.is_empty());
         !is_dry && self.stage == "ResponseComplete" && (200..300).contains(&self.response_status.code)
     }
 
-    /// Whether it deleted something.
+    /// Reports whether it deleted something.
     fn deletes(&self) -> bool {
         let object = &self.object_ref;
         match self.verb.as_str() {
@@ -266,7 +266,7 @@ impl Event {
         if self.is_about_namespace() { "" } else { &self.object_ref.namespace }
     }
 
-    /// Whether it is about objects of the type, where the object is.
+    /// Reports whether it is about objects of the type, where the object is.
     fn is_of_type(&self, wanted: &WantedObject) -> bool {
         let ObjectRef { resource, api_group, .. } = &self.object_ref;
         let is_called = match &wanted.resource {
@@ -278,7 +278,7 @@ impl Event {
         is_called && wanted.namespace.as_ref().is_none_or(|wanted| wanted == self.namespace())
     }
 
-    /// How it is about the object, if it is.
+    /// Returns the relation of the event to the object, if any.
     fn about(&self, wanted: &WantedObject) -> Option<Relation> {
         if !self.is_of_type(wanted) {
             return None;
@@ -343,7 +343,7 @@ impl Event {
         query.split('&').filter_map(|pair| pair.split_once('='))
     }
 
-    /// What a deletion of a collection selects.
+    /// Returns the selectors of a collection's deletion.
     fn selectors(&self) -> Option<String> {
         let selectors: Vec<String> = self
             .parameters()

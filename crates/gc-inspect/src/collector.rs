@@ -1,4 +1,4 @@
-//! How a collector's pages are asked: without protection on its own machine, elsewhere over TLS with a token.
+//! Connection to a collector's pages: without protection on its own machine, elsewhere over TLS with a token.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub struct CollectorFlags {
 }
 
 impl CollectorFlags {
-    /// Whether a collector was named.
+    /// Reports whether a collector was named.
     #[must_use]
     pub fn is_named(&self) -> bool {
         self.collector.is_some()
@@ -82,7 +82,7 @@ impl CollectorFlags {
     }
 }
 
-/// What the leader has written onto the Lease; nothing where it serves without TLS, or the Lease cannot be read.
+/// Reads the leader's address from the Lease; `None` where it serves without TLS, or the Lease cannot be read.
 async fn of_lease(access: &Access, lease: &LeaseName) -> Option<String> {
     let client = access.connect().await.ok()?;
     let lease = control::read(&client, lease).await.ok().flatten()?;
@@ -92,13 +92,13 @@ async fn of_lease(access: &Access, lease: &LeaseName) -> Option<String> {
 /// A collector that leads and whose pages are not in reach: why.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OutOfReach {
-    /// Whether a collector leads is not known.
+    /// The leader is unknown.
     #[error("whether a collector leads cannot be seen: {0}")]
     LeaseUnread(String),
     /// Its pages are for its own machine, which is another one.
     #[error("the collector {holder} shows its journal only on its own machine{}; ask there", at(.address.as_ref()))]
     OnItsMachine {
-        /// Who holds the Lease.
+        /// Holder of the Lease.
         holder: String,
         /// Where they are, if the Lease says it.
         address: Option<SocketAddr>,
@@ -106,11 +106,11 @@ pub(crate) enum OutOfReach {
     /// Its pages are on this machine, and do not answer.
     #[error("the collector {holder} on this machine does not answer at {address}: {why}")]
     Silent {
-        /// Who holds the Lease.
+        /// Holder of the Lease.
         holder: String,
         /// Where its pages are.
         address: String,
-        /// What came of asking.
+        /// Failure of the request.
         why: String,
     },
     /// It runs in no pod that can be read.
@@ -118,9 +118,9 @@ pub(crate) enum OutOfReach {
         "the collector {holder} keeps a journal, and {why}; name its address with --collector ADDRESS:PORT"
     )]
     NotInAPod {
-        /// Who holds the Lease.
+        /// Holder of the Lease.
         holder: String,
-        /// What is not known.
+        /// The reason.
         why: String,
     },
     /// It answers, and shows nothing to this user.
@@ -138,7 +138,7 @@ pub(crate) enum OutOfReach {
         pod: String,
         /// The address of its pages.
         address: String,
-        /// What came of asking.
+        /// Failure of the request.
         why: String,
     },
 }
@@ -149,7 +149,7 @@ fn at(address: Option<&SocketAddr>) -> String {
 
 /// The pages of the collector that leads.
 pub(crate) struct LeaderPages {
-    /// How they are asked.
+    /// Client for their pages.
     pub client: ApiClient,
     place: CollectorLocation,
     address: String,
@@ -166,7 +166,7 @@ enum CollectorLocation {
 /// Where the leader has its pages, if they are for its machine alone.
 fn local_address(lease: &Value) -> Option<SocketAddr> {
     let text = lease["metadata"]["annotations"][PAGES_ADDRESS].as_str()?;
-    // Whoever may write to the Lease leads to no other machine, and no token is sent there.
+    // A writer of the Lease cannot lead to another machine, and no token is sent there.
     text.parse().ok().filter(|address: &SocketAddr| address.ip().is_loopback())
 }
 
@@ -184,7 +184,7 @@ impl LeaderPages {
         if !held.is_held(jiff::Timestamp::now()) {
             return Ok(None);
         }
-        // What follows the name of the host differs with every start.
+        // The suffix after the host's name differs with every start.
         let pod = held.holder.split('_').next().unwrap_or_default().to_owned();
         let local = local_address(&lease);
         if let Some(address) = local.filter(|_| pod == host()) {
@@ -216,7 +216,7 @@ impl LeaderPages {
         }
     }
 
-    /// Whether the collector runs on this machine.
+    /// Reports whether the collector runs on this machine.
     pub(crate) const fn are_here(&self) -> bool {
         matches!(self.place, CollectorLocation::Here { .. })
     }

@@ -1,4 +1,4 @@
-//! What `kubectl get` shows of objects, READY, STATUS and their age, from the server's own tables.
+//! READY, STATUS and age of objects as `kubectl get` shows them, from the server's own tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ const READS_PER_PAGE: usize = 10;
 
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1,application/json";
 
-/// What is shown of an object; empty where the server says nothing.
+/// Columns of an object; empty where the server has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
     /// The cell READY.
@@ -100,7 +100,7 @@ impl Table {
 }
 
 impl Gatherer {
-    /// What is shown of these objects, as far as the user may read them and `MAX_REQUESTS` requests suffice.
+    /// Reads the columns of these objects, as far as the user may read them and `MAX_REQUESTS` requests suffice.
     pub async fn columns<'a>(&self, objects: impl Iterator<Item = &'a ObjectKey>) -> BTreeMap<Uid, Columns> {
         let mut groups: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
         for key in objects {

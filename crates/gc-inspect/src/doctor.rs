@@ -23,7 +23,7 @@ use super::surveyed::Survey;
 /// Maximum number of findings that one check lists; the rest is counted.
 const LISTED: usize = 10;
 
-/// Whether kube-controller-manager's own garbage collector is switched off.
+/// State of kube-controller-manager's own garbage collector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TheirCollector {
     /// Its command line says so.
@@ -35,12 +35,12 @@ pub(crate) enum TheirCollector {
     Unseen,
 }
 
-/// What was found out.
+/// Findings of the examination.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub(crate) now: Timestamp,
     pub(crate) server: String,
-    /// What is to be said about the server's version.
+    /// Remark about the server's version, if any.
     pub(crate) version: Option<String>,
     /// `namespace/name` of our Lease, and the Lease.
     pub(crate) lease: (String, Option<Held>),
@@ -52,9 +52,10 @@ pub struct Facts {
     /// Why it could not be read.
     pub(crate) controller_manager_unread: Option<String>,
     pub(crate) their_collector: TheirCollector,
-    /// Whose permissions were checked, and which rules are missing.
+    /// Account whose permissions were checked, and the missing rules.
     pub(crate) permissions: (String, Vec<MissingRule>),
-    /// Whether kubegc seems to be installed: there is a Lease, its account has a permission, or the command names an account.
+    /// True if kubegc seems to be installed: there is a Lease, its account has a permission, or the command names an
+    /// account.
     pub(crate) is_installed: bool,
     /// Why permissions could not be checked.
     pub(crate) unchecked: Vec<String>,
@@ -62,11 +63,11 @@ pub struct Facts {
     pub(crate) unguarded: Vec<UnguardedController>,
     /// The rules of `kubegc protect`.
     pub(crate) protection: Vec<Status>,
-    /// What is to be seen of the objects.
+    /// Findings about the objects.
     pub(crate) surveyed: Survey,
     /// APIServices that are not available, with why.
     pub(crate) unavailable: BTreeMap<String, String>,
-    /// Whether the server is `kubegc up`, with collectors of its own.
+    /// True if the server is `kubegc up`, with collectors of its own.
     pub(crate) is_up: bool,
     /// The answer of a collector's `/debug/kubegc/resources`, if one was asked.
     pub(crate) collector: Option<Value>,
@@ -81,7 +82,7 @@ pub(crate) struct MissingRule {
     pub role: &'static str,
     /// The rule, as a role has it.
     pub rule: String,
-    /// Whether collection needs it; Events are for people.
+    /// True if collection needs it; Events are for people.
     pub(crate) is_needed: bool,
 }
 
@@ -111,13 +112,13 @@ impl State {
 pub struct Finding {
     /// The check.
     pub check: &'static str,
-    /// What stays the same while this is found, for programs that compare runs.
+    /// Stable identity of the finding, for programs that compare runs.
     pub id: String,
     /// Its result.
     pub state: State,
     /// The result in words.
     pub message: String,
-    /// What to do about it.
+    /// Advice on the finding.
     pub advice: Option<String>,
     /// The objects that it is about, as many as are named.
     pub objects: Vec<Place>,
@@ -172,7 +173,7 @@ pub fn diagnose(facts: &Facts) -> Vec<Finding> {
         findings.push(unread.advise("give --collector the address of its --bind-address"));
     }
     findings.extend(facts.surveyed.lints.iter().map(of_lint));
-    // What several checks came upon is said once.
+    // Several checks may find the same; it is reported once.
     let mut said = BTreeSet::new();
     findings.retain(|finding| said.insert((finding.check, finding.message.clone())));
     findings
@@ -352,7 +353,7 @@ fn permissions(facts: &Facts, findings: &mut Vec<Finding>) {
     }));
 }
 
-/// What depends on something that cannot be read.
+/// Consequence of a resource that cannot be read.
 const WAITS: &str = "what depends on it waits, everything else is collected";
 
 fn apis(facts: &Survey, findings: &mut Vec<Finding>) {
@@ -431,7 +432,7 @@ fn stuck(facts: &Survey, findings: &mut Vec<Finding>) {
     }));
 }
 
-/// What a running collector says of itself.
+/// Adds the findings in a running collector's own report.
 fn collector(page: &Value, findings: &mut Vec<Finding>) {
     let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
     let (version, mode) = (text(page, "version"), text(page, "mode"));
@@ -485,7 +486,7 @@ impl crate::output::Answer for Examination<'_> {
     }
 }
 
-/// Whether anything is wrong.
+/// Reports whether anything is wrong.
 #[must_use]
 pub fn is_healthy(findings: &[Finding]) -> bool {
     findings.iter().all(|finding| finding.state != State::Wrong)

@@ -110,8 +110,8 @@ pub async fn examine(
     Ok(facts)
 }
 
-/// What a collector says of itself, or why it could not be read; no reason is no answer in time. It is a finding, and no reason to
-/// stop.
+/// Reads the collector's own report, or the reason that it could not be read; no reason is no answer in time. It is a
+/// finding, and no reason to stop.
 async fn read_page(collector: &ApiClient, patience: Duration) -> Result<Value, Option<anyhow::Error>> {
     let page = collector::page(collector, "/debug/kubegc/resources");
     tokio::time::timeout(patience, page).await.map_err(|_| None)?.map_err(Some)
@@ -132,7 +132,8 @@ fn unread(lease: &LeaseName, error: &anyhow::Error) -> String {
     }
 }
 
-/// What a server or collector with a graph says about the objects, or else what is read here; and whether it was such an answer.
+/// Asks a server or collector with a graph about the objects, or reads them here; also returns if it was such an
+/// answer.
 async fn survey(
     client: &ApiClient,
     options: &Examination<'_>,
@@ -213,7 +214,7 @@ async fn their_collector(client: &ApiClient) -> TheirCollector {
     }
 }
 
-/// What the collectors do, as rules: group, resource, namespace (of a Role), name of the only object, verbs.
+/// Returns the permissions of the collectors: group, resource, namespace (of a Role), name of the only object, verbs.
 fn rules(
     enabled: &[Controller],
     lease: &LeaseName,

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::gather::{self, Gatherer, Reading, Scope};
 use crate::output::Answer;
 
-/// How far ahead deletions are due: everything within this time is reported.
+/// Time ahead within which all due deletions are reported.
 const DUE_WITHIN_MILLISECONDS: i64 = 24 * 3_600_000;
 /// Deletions that are due that are reported.
 const DUE_LISTED: usize = 1_000;
@@ -109,7 +109,7 @@ pub async fn ask(
     Ok(report)
 }
 
-/// Whether objects of a resource may refer to others by name.
+/// Reports whether objects of a resource may refer to others by name.
 fn refers(resource: &Resource) -> bool {
     let is =
         |(group, name): &(&str, &str)| *group == &*resource.name.group && *name == &*resource.name.resource;
@@ -157,7 +157,7 @@ impl Answer for GarbageAnswer {
         let report = &self.report;
         if report.findings.is_empty() {
             let doubt = if report.unseen.is_empty() { "" } else { " (as far as can be seen)" };
-            writeln!(out, "Everything is used{doubt}.")?;
+            writeln!(out, "No unused objects found{doubt}.")?;
             return Ok(());
         }
         let mut table = Table::new(&["FINDING", "NAMESPACE", "OBJECT", "SIZE", "CERTAIN", "WHY"]);
@@ -186,7 +186,7 @@ impl Answer for GarbageAnswer {
     }
 }
 
-/// How much there is of everything, in one line.
+/// Summarizes the report in one line.
 fn summary(report: &Report) -> String {
     let mut parts: Vec<String> = report
         .totals()

@@ -36,14 +36,14 @@ const PAGE_OBJECTS: usize = 500;
 const PAGE_METADATA: usize = 2_000;
 /// Reports of nodes that are read.
 const MAX_NODE_REPORTS: usize = 10_000;
-/// How often an answer may ask for more after it got what it needed.
+/// Maximum number of rounds in which an answer asks for more facts.
 const MAX_ROUNDS: usize = 16;
 /// From this many objects of one resource in one namespace on, a list replaces the single reads …
 const LIST_FROM: usize = 20;
 /// … unless its pages cost more: as many single reads cost what a page of whole objects costs.
 const READS_PER_PAGE: usize = 10;
 
-/// What is said to a user without any right to list everywhere.
+/// Message for a user without any right to list everywhere.
 pub const NOTHING_TO_LIST: &str =
     "this user may list nothing in the whole cluster; -n NAMESPACE asks about one namespace";
 
@@ -52,7 +52,7 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// Which objects are in scope.
+/// Objects in scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Only this namespace and what is in it; empty for everything.
@@ -64,19 +64,20 @@ pub struct Scope {
 /// Reads from one cluster.
 pub struct Gatherer {
     client: ApiClient,
-    /// What the server serves.
+    /// Resources of the server.
     pub catalog: Catalog,
     /// The time of the answer.
     pub now: Timestamp,
-    /// What a collector in this process knows.
+    /// Knowledge of a collector in this process.
     resident: Option<Arc<dyn Resident>>,
-    /// What this user may list in one namespace, and hence at most in all, where the server has said it.
+    /// Resources that this user may list in one namespace, the most to expect in all, where the server has reported
+    /// them.
     rules: OnceLock<Listable>,
     /// Why the server refused requests of collectors, by the UID of the object.
     refused: BTreeMap<Uid, String>,
 }
 
-/// How much of objects is read.
+/// Part of objects that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// Everything.
@@ -85,7 +86,7 @@ pub enum Reading {
     Metadata,
 }
 
-/// What is kept of an object on a list, if anything.
+/// Filter of listed objects: the part to keep, if any.
 type Keep = fn(&GroupResource, Value) -> Option<Value>;
 
 /// Only of what is being deleted it matters who wrote what; that is often half of an object.
@@ -99,7 +100,7 @@ fn without_writers(_: &GroupResource, mut object: Value) -> Option<Value> {
     Some(object)
 }
 
-/// What a GET brought.
+/// Result of a GET.
 enum GetResult {
     Body(bytes::Bytes),
     /// The server says that there is no such object.
@@ -340,7 +341,7 @@ impl Gatherer {
                 GetResult::Body(body) => serde_json::from_slice::<Metadata>(body).ok(),
                 // It is gone.
                 GetResult::NoObject => continue,
-                // Who may list may still not be allowed to read.
+                // A user who may list may still lack the right to read.
                 GetResult::NotServed | GetResult::Refused(_) | GetResult::Failed(_) => None,
             };
             match metadata {
@@ -404,7 +405,7 @@ impl Gatherer {
         Some(uid)
     }
 
-    /// Whether the very object is still there. What cannot be read counts as there.
+    /// Reports whether the very object is still there. What cannot be read counts as there.
     pub async fn is_there(&self, place: &Place) -> bool {
         let Some(resource) = self.catalog.of_kind(&place.api_version, &place.kind) else { return false };
         match get(&self.client, &object_path(resource, &place.namespace, &place.name), METADATA).await {

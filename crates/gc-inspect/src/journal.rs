@@ -20,7 +20,7 @@ const COLUMNS: [(&str, usize); 5] =
     [("TIME", 20), ("VERB", 10), ("NAMESPACE", 12), ("OBJECT", 36), ("OUTCOME", 8)];
 /// Maximum widths of these columns where all lines are known.
 const MAXIMUM_WIDTHS: [usize; 5] = [20, 16, 14, 60, 12];
-/// What the last column has at least: a code fits.
+/// Minimum width of the last column: a code fits.
 const WHY_WIDTH: usize = 24;
 /// Place of the names of objects among the columns.
 const OBJECT: usize = 3;
@@ -42,7 +42,7 @@ fn list(entry: &Value, field: &str) -> Vec<String> {
 
 fn object(entry: &Value) -> String {
     let name = text(entry, "name");
-    // What is on a node has no resource.
+    // Items on a node have no resource.
     let resource = Some(text(entry, "resource")).filter(|resource| !resource.is_empty());
     let resource = resource.unwrap_or_else(|| text(entry, "kind"));
     if name.is_empty() { resource.to_owned() } else { format!("{resource}/{name}") }
@@ -87,7 +87,7 @@ fn shortened(text: &str, width: usize) -> String {
     format!("{head}…{tail}")
 }
 
-/// Whether lines may be as long as they are: for a program, or for a file.
+/// Reports whether lines may be as long as they are: for a program, or for a file.
 fn is_unbounded() -> bool {
     !std::io::stdout().is_terminal()
 }
@@ -211,14 +211,14 @@ pub(crate) fn deleted_by_others(title: &str) -> Value {
     json!({"conclusion": "Deleted", "object": title, "requestedBy": []})
 }
 
-/// Who deleted the object of an entry of this journal, when and why, if the entry is of its deletion.
+/// Describes the deletion of an entry's object, if the entry is about its deletion.
 #[must_use]
 pub fn deletion(entry: &Value, journal: &str) -> Option<String> {
     let is_deletion = text(entry, "verb") == "delete" && text(entry, "outcome") == "applied";
     is_deletion.then(|| format!("{} at {}: {} ({journal})", by(entry), time(entry), reason(entry)))
 }
 
-/// What was done last about an object, and what came of it.
+/// Describes the last action on an object, and its result.
 #[must_use]
 pub fn attempt(entry: &Value) -> String {
     let failure = match text(entry, "failure") {
@@ -239,7 +239,7 @@ fn by(entry: &Value) -> &str {
 /// The accounts of kube-controller-manager's controllers, and of others that belong to the cluster.
 const OWN_ACCOUNTS: &str = "system:serviceaccount:kube-system:";
 
-/// What is said of an object that no collector with a journal has deleted, by what is known of the requests.
+/// Describes the deletion of an object that no collector with a journal has deleted, by the known requests.
 fn by_whom(requested_by: &[String]) -> String {
     let first = requested_by.iter().find(|line| !line.starts_with(DOUBTFUL));
     let controller = first.and_then(|line| line.strip_prefix(OWN_ACCOUNTS)?.split(' ').next());
@@ -342,7 +342,7 @@ mod tests {
             ),
             "{text}"
         );
-        // What is not for a terminal is whole.
+        // Output that is not for a terminal is not shortened.
         let whole = shown(&entries, true);
         assert!(!whole.contains('…') && whole.contains(&"replica".repeat(20)), "{whole}");
         let widths = COLUMNS.map(|(_, width)| width);

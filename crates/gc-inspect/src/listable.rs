@@ -1,4 +1,4 @@
-//! What a user may list.
+//! Resources that a user may list.
 
 use gc_explain::GroupResource;
 use gc_kube::ApiClient;
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use gc_process::preflight;
 
-/// Which resources of a namespace a user may list.
+/// Resources of a namespace that a user may list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listable(Vec<(String, String)>);
 
 impl Listable {
-    /// Whether this one is among them.
+    /// Reports whether this one is among them.
     #[must_use]
     pub fn contain(&self, name: &GroupResource) -> bool {
         let is = |rule: &str, value: &str| rule == "*" || rule == value;
@@ -27,7 +27,7 @@ impl Listable {
         let mut listable = Vec::new();
         for rule in status["resourceRules"].as_array()? {
             let may_list = texts(rule, "verbs").iter().any(|verb| verb == "list" || verb == "*");
-            // What is granted by name cannot be listed.
+            // A grant by name does not allow lists.
             if may_list && texts(rule, "resourceNames").is_empty() {
                 for group in texts(rule, "apiGroups") {
                     listable.extend(texts(rule, "resources").into_iter().map(|name| (group.clone(), name)));
@@ -38,8 +38,8 @@ impl Listable {
     }
 }
 
-/// Which resources of a namespace the client's user may list; `None` if the server does not say all of it. One request in
-/// place of one refusal per resource.
+/// Asks the server for the resources of a namespace that the client's user may list; `None` if the server does not
+/// say all of it. One request in place of one refusal per resource.
 pub async fn listable(client: &ApiClient, namespace: &str) -> Option<Listable> {
     let review = serde_json::json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace},

@@ -8,13 +8,13 @@ use gc_process::table::Table;
 use gc_registry::crd::json_path::JsonPath;
 use serde_json::Value;
 
-/// What stands between the columns of a table, at least.
+/// Minimum gap between the columns of a table.
 const COLUMN_GAP: &str = "  ";
 /// A last column with less room is not folded.
 const NARROWEST: usize = 16;
-/// How far the rest of a folded line is indented.
+/// Indentation of the rest of a folded line.
 const HANGING: usize = 4;
-/// What stands in front of a command that is to be copied.
+/// Prefixes of a command to copy.
 const COMMANDS: [&str; 2] = ["try:", "by force:"];
 
 /// `-o`.

@@ -57,11 +57,11 @@ impl Cascade {
     }
 }
 
-/// What came of planning a deletion.
+/// Result of planning a deletion.
 pub struct Planning {
     /// The plan for the objects that were found.
     pub radius: BlastRadius,
-    /// What could not be seen.
+    /// Resources that could not be read.
     pub unseen: Vec<String>,
     /// The objects that were found.
     pub targets: Vec<(NamedObject, Target)>,
@@ -90,7 +90,7 @@ impl Planning {
 pub struct ShownPlan<'a> {
     /// The plan.
     pub radius: &'a BlastRadius,
-    /// Whether every object is listed.
+    /// True if every object is listed.
     pub full: bool,
 }
 
@@ -101,7 +101,7 @@ pub async fn ask(
     policy: PropagationPolicy,
     patience: Duration,
 ) -> anyhow::Result<Planning> {
-    // What depends on an object in a namespace is in that namespace.
+    // Dependents of an object in a namespace are in that namespace.
     let namespace = match named.split_first() {
         Some((first, others)) if others.iter().all(|other| other.namespace == first.namespace) => {
             first.namespace.clone()
@@ -144,7 +144,7 @@ pub async fn ask(
     let mut scope = Scope { namespace, ..Scope::default() };
     let mut survey = gatherer.survey(&scope, patience).await?;
     if let Some(only) = only_namespace(&planning.targets).filter(|_| nothing_is_listed(&survey)) {
-        // Whoever may list nothing everywhere may be allowed to list there.
+        // A user who may not list everywhere may still list there.
         scope.namespace = only;
         survey = gatherer.survey(&scope, patience).await?;
     }
@@ -182,7 +182,7 @@ fn only_namespace(targets: &[(NamedObject, Target)]) -> Option<String> {
     is_namespace.then(|| named.name.clone())
 }
 
-/// Whether this user may list nothing of what was asked for.
+/// Reports whether this user may list nothing of what was asked for.
 fn nothing_is_listed(survey: &Survey) -> bool {
     let listable = survey.catalog.all().iter().filter(|resource| resource.is_collectable()).count();
     survey.unlisted().len() >= listable
@@ -211,7 +211,7 @@ async fn forbidden(client: &ApiClient, targets: &[(NamedObject, Target)]) -> Vec
     forbidden
 }
 
-/// Whether the user who asks may delete the object of this name, or every one in its place.
+/// Reports whether the user who asks may delete the object of this name, or every one in its place.
 async fn may_delete(client: &ApiClient, named: &NamedObject, name: &str) -> bool {
     let GroupResource { group, resource } = &named.resource.name;
     let review = json!({
@@ -328,7 +328,8 @@ impl ShownPlan<'_> {
     }
 }
 
-/// Whether a plan needs to be confirmed: much is deleted, or what cannot be created again, or something hangs.
+/// Reports whether a plan needs to be confirmed: much is deleted, or what cannot be created again, or something
+/// hangs.
 #[must_use]
 pub fn needs_confirmation(radius: &BlastRadius) -> bool {
     let going = radius.items.len() - radius.count(Fate::Released);

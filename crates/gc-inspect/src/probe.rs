@@ -17,7 +17,7 @@ use super::gather::{self, Gatherer, IN_FLIGHT};
 /// Objects about which the server is asked at most; further ones may still be refused.
 const MOST_PROBES: usize = 200;
 
-/// What the server says to a deletion that it is not to carry out.
+/// Server's answer to a dry run of a deletion.
 enum DryRunAnswer {
     /// It would be accepted, or cannot be tried.
     Nothing,

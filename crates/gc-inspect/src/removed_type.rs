@@ -1,14 +1,14 @@
-//! Which resource somebody means by a type that the server no longer serves: a journal and an audit log have plural names and
-//! groups, a journal kinds as well, and neither has short names.
+//! Types that the server no longer serves: a journal and an audit log have plural names and groups, a journal kinds
+//! as well, and neither has short names.
 
 use std::collections::BTreeSet;
 
-/// What is meant.
+/// Resource that the user means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Meant {
     /// `widgets.example.com`
     pub(crate) resource: String,
-    /// What is to be said of it, where only its letters suggest it.
+    /// Remark if only its letters suggest it.
     pub(crate) guess: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn meant<'a>(
     }
 }
 
-/// Whether a word may mean a resource at all.
+/// Reports whether a word may mean a resource at all.
 pub(crate) fn may_mean(word: &str, resource: &str) -> bool {
     is_name(word, resource, "") || may_abbreviate(word, resource)
 }
@@ -68,7 +68,7 @@ fn split(resource: &str) -> (&str, &str) {
     resource.split_once('.').unwrap_or((resource, ""))
 }
 
-/// Whether a word is the plural or singular name of a resource, or its kind, with or without the group.
+/// Reports whether a word is the plural or singular name of a resource, or its kind, with or without the group.
 fn is_name(word: &str, resource: &str, kind: &str) -> bool {
     let (word, asked_group) = parts(word);
     let (plural, group) = split(resource);
@@ -84,7 +84,8 @@ fn is_name(word: &str, resource: &str, kind: &str) -> bool {
         && (is_plural_of(plural) || word == kind.to_lowercase())
 }
 
-/// Whether a word may be short for a resource: its letters are in the plural name, in this order, from the first one on.
+/// Reports whether a word may be short for a resource: its letters are in the plural name, in this order, from the
+/// first one on.
 fn may_abbreviate(word: &str, resource: &str) -> bool {
     let (word, asked_group) = parts(word);
     let (plural, group) = split(resource);

@@ -1,5 +1,5 @@
-//! Who asked for a deletion: what the server of `kubegc up` remembers, and what a journal says of the object, its owners, its
-//! namespace and its definition.
+//! Requester of a deletion: from the memory of `kubegc up`'s server, and from a journal's entries about the object,
+//! its owners, its namespace and its definition.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -32,12 +32,12 @@ pub(crate) struct RememberedDeletion {
 }
 
 impl RememberedDeletion {
-    /// Whether it is the deletion of the object that this entry of a journal is about.
+    /// Reports whether it is the deletion of the object that this entry of a journal is about.
     pub(crate) fn is_of(&self, entry: &Value) -> bool {
         self.uid == text(entry, "uid")
     }
 
-    /// Whether it is a later deletion than the one of this entry of a journal, of another object.
+    /// Reports whether it is a later deletion than the one of this entry of a journal, of another object.
     pub(crate) fn is_of_another(&self, entry: &Value) -> bool {
         let recorded: Option<Timestamp> = text(entry, "time").parse().ok();
         !self.is_of(entry) && self.at > recorded
@@ -97,12 +97,12 @@ fn shown(asked: &Value) -> String {
     format!("{} at {}: {what}{program}{policy} (the API server)", text(asked, "user"), journal::time(asked))
 }
 
-/// Who deleted the object with this UID, and who what deleted it for, up to the first request.
+/// Returns the requesters of this UID's deletion and of the deletions that caused it, up to the first request.
 pub(crate) async fn of_uid(client: &ApiClient, source: Option<&Source>, uid: &str) -> Vec<String> {
     follow(client, source, vec![(String::new(), RequestSubject::Uid(uid.to_owned()))]).await
 }
 
-/// Who caused the deletion of this entry of a journal.
+/// Returns the requester behind the deletion of a journal's entry.
 pub(crate) async fn of_entry(client: &ApiClient, source: &Source, entry: &Value) -> Vec<String> {
     follow(client, Some(source), causes(entry)).await
 }
@@ -148,7 +148,7 @@ async fn deletion_of(source: &Source, uid: &str) -> Option<Value> {
     found.entries.into_iter().find(|entry| text(entry, "outcome") == "applied")
 }
 
-/// What an object was deleted for, by the entry of its deletion.
+/// Returns the causes of an object's deletion, by the entry of its deletion.
 fn causes(entry: &Value) -> Vec<(String, RequestSubject)> {
     let named = |title: &str, resource: &str, name: &str| {
         let (resource, name) = (resource.to_owned(), name.to_owned());

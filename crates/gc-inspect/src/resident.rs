@@ -1,4 +1,4 @@
-//! What a collector in this process knows of the cluster, so that it need not be listed.
+//! Knowledge of a collector in this process about the cluster, which replaces lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub type Lists = Vec<(String, Vec<Resource>)>;
 /// Objects that are known, with the resources of which all are known.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
-    /// What the numbers of resources mean.
+    /// Resources by their number.
     pub resources: BTreeMap<ResourceId, GroupResource>,
     /// Every object that was asked for.
     pub objects: Vec<ObservedObject>,
@@ -26,7 +26,7 @@ pub trait Resident: Send + Sync {
     /// The objects of these resources and namespaces, of resources that are up to date.
     fn contents(&self, fits: &dyn Fn(&GroupResource, &str) -> bool) -> Contents;
 
-    /// Whether this list, in a namespace or (with an empty one) of everything, may be taken from the graph.
+    /// Reports whether this list, in a namespace or (with an empty one) of everything, may be taken from the graph.
     fn permits(&self, _: &GroupResource, _: &str) -> bool {
         true
     }
@@ -62,7 +62,7 @@ impl Resident for PermittedGraph {
     }
 }
 
-/// Whether an answer needs more of an object than a graph has: its finalizers, or when it was deleted.
+/// Reports whether an answer needs more of an object than a graph has: its finalizers, or when it was deleted.
 #[must_use]
 pub fn needs_metadata(object: &ObservedObject) -> bool {
     let deletion = &object.deletion;

@@ -24,18 +24,18 @@ use serde_json::Value;
 use super::collector::{CollectorFlags, LeaderPages, OutOfReach};
 use crate::target::NamedObject;
 
-/// How often a file that is followed is read again.
+/// Interval of reading a followed file.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(250);
 /// Pause before a collector that is followed is asked again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How long a collector that was not named may take to answer.
+/// Maximum wait for a collector that was not named.
 pub(crate) const GUESS_PATIENCE: Duration = Duration::from_secs(2);
 /// Refused requests that are read at most, the newest.
 const REFUSALS_READ: usize = 1_000;
 /// Maximum length of a line of a journal that is followed.
 const LONGEST_LINE: usize = 16 << 20;
 
-/// Which journal.
+/// Flags that select the journal.
 #[derive(Clone, Debug, Default, Args)]
 pub struct JournalFlags {
     /// Read the journal from this file and its rotated files FILE.1, FILE.2, … [default: ask the server, a collector on
@@ -69,7 +69,7 @@ impl std::fmt::Display for Source {
 }
 
 impl JournalFlags {
-    /// Whether a journal was named.
+    /// Reports whether a journal was named.
     #[must_use]
     pub fn is_named(&self) -> bool {
         self.journal.is_some() || self.collector.is_named()
@@ -111,7 +111,7 @@ impl JournalFlags {
         };
         let (of_leader, refused) = match (of_leader, refused) {
             (Ok(Some(source)), _) => return Ok(Some(source)),
-            // What is about other servers hides no error.
+            // An error about other servers hides no error.
             _ if is_about_it => return Ok(file),
             (Ok(None), refused) => (None, refused),
             (Err(why), refused) => (Some(why), refused),
@@ -150,8 +150,8 @@ impl JournalFlags {
 }
 
 impl JournalFlags {
-    /// What the collector that was named remembers of an object, if its page is at that address. `kubegc run` serves its journal
-    /// elsewhere.
+    /// Reads the named collector's entries about an object, if its page is at that address. `kubegc run` serves its
+    /// journal elsewhere.
     pub async fn of_page(&self, access: &Access, named: &NamedObject) -> Option<(Found, Source)> {
         let page = self.collector.connect_to_page(access, &LeaseFlags::default_name()).await.ok()??;
         let mut path = "/kubegc/v1/object?resource=".to_owned();
@@ -161,7 +161,7 @@ impl JournalFlags {
             push_segment(&mut path, value);
         }
         let answer = page.call(preflight::request(Method::GET, &path, None)).await.ok()?;
-        // Whatever is not a page knows nothing of objects.
+        // An answer other than a page reveals nothing about objects.
         let document: Value = serde_json::from_slice(&answer.body).ok()?;
         let entries = match answer.head.status {
             StatusCode::NOT_FOUND => VecDeque::new(),
@@ -194,7 +194,7 @@ impl Source {
             let Ok(client) = ApiClient::plain(&address) else { continue };
             let guess = Self { place: JournalLocation::Asked(client), server: server.clone() };
             let newest = Selection { tail: 1, ..Selection::default() };
-            // Whatever else may listen there keeps no journal.
+            // Another program at that address keeps no journal.
             let Ok(Ok(answer)) = tokio::time::timeout(GUESS_PATIENCE, guess.search(&newest)).await else {
                 continue;
             };
@@ -206,7 +206,7 @@ impl Source {
         found
     }
 
-    /// Whether it can be read and has anything about its server.
+    /// Reports whether it can be read and has anything about its server.
     async fn has_entries(&self) -> bool {
         let newest = Selection { tail: 1, ..Selection::default() };
         self.search(&newest).await.is_ok_and(|found| !found.entries.is_empty())
@@ -235,7 +235,7 @@ impl Source {
         Self { place: JournalLocation::File(file.into()), server: None }
     }
 
-    /// Whether there is a journal. What is not allowed is an error.
+    /// Reports whether there is a journal. What is not allowed is an error.
     async fn is_there(&self) -> Result<bool> {
         let JournalLocation::Asked(client) = &self.place else { return Ok(true) };
         Ok(ask(client, "tail=1&barriers=true").await?.is_some())
@@ -250,7 +250,7 @@ impl Source {
         selection
     }
 
-    /// What is in it.
+    /// Returns the selected entries.
     pub async fn search(&self, selection: &Selection) -> Result<Found> {
         let selection = self.narrowed(selection);
         match &self.place {
@@ -413,7 +413,7 @@ async fn follow_file(path: &Path, last: u64, mut show: impl FnMut(&Value) -> Res
         let same = path.metadata().is_ok_and(|now| {
             reader.get_ref().metadata().is_ok_and(|open| (open.dev(), open.ino()) == (now.dev(), now.ino()))
         });
-        // What was written to the old file before it was put aside is read first.
+        // Entries that were written to the old file before its rotation are read first.
         if !same && reader.fill_buf()?.is_empty() && path.exists() {
             reader = BufReader::new(open()?);
             line.clear();

@@ -89,7 +89,7 @@ pub async fn stuck_in(client: ApiClient, patience: Duration) -> anyhow::Result<V
 /// Objects and waiting objects that a row names unless it is wide.
 const NAMED: usize = 3;
 
-/// What `kubegc stuck` answers about the cluster of a client, from this graph as far as it knows it, and when that was.
+/// Answers `kubegc stuck` for the cluster of a client, as far as possible from this graph, and returns its time.
 pub async fn stuck_beside(
     client: ApiClient,
     resident: Option<Arc<dyn Resident>>,

@@ -20,7 +20,7 @@ use crate::stuck;
 const CHECK_PERIOD: Duration = Duration::from_mins(1);
 /// and at least this multiple of what the last one took: however large the cluster, checks cost a bounded share of one core.
 const REST_FACTOR: u32 = 9;
-/// How long a check may take.
+/// Maximum duration of a check.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -28,7 +28,7 @@ struct CauseLabel {
     cause: &'static str,
 }
 
-/// How much is stuck, by the stable code of the cause. Clones share them.
+/// Number of stuck objects, by the stable code of the cause. Clones share them.
 #[derive(Clone, Debug)]
 pub struct StuckMetrics {
     root_causes: Family<CauseLabel, Gauge>,

@@ -1,4 +1,4 @@
-//! What a question names, and what is confirmed of its answer.
+//! Subject of a question, and the confirmation of its answer.
 
 use gc_explain::plan::{BlastRadius, Fate};
 
@@ -15,20 +15,20 @@ pub struct Subject {
     pub name: String,
 }
 
-/// What was confirmed of a plan that was shown.
+/// Confirmed figures of a shown plan.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfirmedPlan {
     /// The UID of the object.
     pub uid: String,
-    /// How many objects the plan deletes.
+    /// Number of objects that the plan deletes.
     pub objects: usize,
-    /// How many volumes it loses.
+    /// Number of volumes that it loses.
     pub lost_volumes: usize,
 }
 
 impl ConfirmedPlan {
-    /// What it means to confirm the deletion of this target.
+    /// Returns the figures to confirm for this target.
     #[must_use]
     pub fn of(radius: &BlastRadius, target: &gc_explain::plan::Target) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! What `kubegc doctor` finds in the objects of a cluster, whoever reads them: the command itself, or a server or collector that
-//! takes from its graph what the graph knows.
+//! Findings of `kubegc doctor` in the objects of a cluster, whether the command itself reads them, or a server or
+//! collector that takes from its graph what the graph knows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::gather::{Gatherer, Scope};
 use crate::output::Answer;
 use crate::stuck;
 
-/// What is to be seen of the objects in a scope.
+/// Findings about the objects in a scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Survey {
@@ -26,11 +26,11 @@ pub(crate) struct Survey {
     pub(crate) forbidden: Vec<String>,
     /// Group versions that discovery could not see.
     pub(crate) undiscovered: Vec<String>,
-    /// What is stuck, by root cause: how many objects, and one of them.
+    /// Stuck objects by root cause: their number, and one of them.
     pub(crate) stuck: BTreeMap<String, (usize, String)>,
-    /// What is wrong although nothing is stuck.
+    /// Problems although nothing is stuck.
     pub(crate) lints: Vec<Lint>,
-    /// What was not examined, and why.
+    /// Checks that were not made, with the reason.
     pub(crate) unexamined: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Survey {
 pub(crate) async fn ask(gatherer: &Gatherer, scope: &Scope, patience: Duration) -> anyhow::Result<Survey> {
     gatherer.check_namespace(scope).await?;
     let survey = gatherer.survey(scope, patience).await?;
-    // What is read for the one is not kept for the other.
+    // Objects that are read for the one are not kept for the other.
     let stuck = stuck::diagnosed(gatherer, &survey, scope).await.rows;
     let mut facts = Facts::at(gatherer.now);
     let lints = |facts: &Facts| lint(&survey, facts, &scope.namespace);

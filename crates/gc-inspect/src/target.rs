@@ -18,7 +18,7 @@ const MANIFEST_ENDS: [&str; 3] = ["json", "yaml", "yml"];
 /// The largest manifest that is read, bytes.
 const LARGEST_MANIFEST: u64 = 64 << 20;
 
-/// Which objects.
+/// Flags and arguments that select objects.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Targets {
     /// TYPE NAME…, or TYPE/NAME…, such as `deploy web` or `deploy/web svc/web`
@@ -46,7 +46,7 @@ pub struct FileFlags {
 }
 
 impl FileFlags {
-    /// Whether no file is named.
+    /// Reports whether no file is named.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.filenames.is_empty()
@@ -65,7 +65,7 @@ impl FileFlags {
     }
 }
 
-/// What was found of what was asked for, and why the rest was not: kubectl answers about the others, too.
+/// Found objects, and the errors about the others: kubectl answers about the others, too.
 #[derive(Debug)]
 pub struct Partial<T> {
     /// The part that was found.
@@ -118,7 +118,7 @@ impl NamedObject {
         }
     }
 
-    /// Whether it is the object at this place.
+    /// Reports whether it is the object at this place.
     #[must_use]
     pub fn is_at(&self, place: &Place) -> bool {
         self.resource.name.to_string() == place.resource
@@ -127,7 +127,7 @@ impl NamedObject {
     }
 }
 
-/// What was asked for: one object, or all objects of a resource that have the labels of `-l`.
+/// Requested objects: one, or all of a resource with the labels of `-l`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedObjects {
     /// The resource.
@@ -183,7 +183,7 @@ pub fn pairs(words: &[String]) -> Result<Vec<(String, Option<String>)>, UsageErr
 }
 
 impl Targets {
-    /// Whether any object is named.
+    /// Reports whether any object is named.
     #[must_use]
     pub fn is_given(&self) -> bool {
         !self.objects.is_empty() || self.selector.is_some() || !self.files.is_empty()

@@ -23,7 +23,7 @@ use crate::target::NamedObject;
 /// More objects of one kind below the same object are folded unless `--full` is given: those about which there is nothing to say.
 const FOLDED_ABOVE: usize = 20;
 
-/// How trees are shown.
+/// Display options of trees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// They lead to owners.
@@ -34,7 +34,7 @@ pub struct Shape {
     pub full: bool,
 }
 
-/// What a live read says of an owner that was not found under the UID of its reference.
+/// Result of a live read of an owner that was not found under the UID of its reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum MissingOwner {
     /// There is no object with its name.
@@ -52,7 +52,7 @@ pub struct Forest {
     finalizers: BTreeMap<ObjectKey, Vec<String>>,
     /// Since when objects are being deleted.
     deleted: BTreeMap<ObjectKey, Timestamp>,
-    /// What a live read says of owners that were not found.
+    /// Results of live reads of owners that were not found.
     missing: BTreeMap<Uid, MissingOwner>,
     now: Timestamp,
     shape: Shape,
@@ -170,7 +170,7 @@ impl Forest {
         }
     }
 
-    /// Whether an object exists, as far as is known, and what else is known of one that was not found.
+    /// Reports whether an object exists, as far as is known, and what else is known of one that was not found.
     fn presence(&self, view: &NodeView) -> (&'static str, Option<String>) {
         match (view.presence, self.missing.get(&view.uid)) {
             (Presence::Observed, _) => ("Observed", None),
@@ -202,7 +202,7 @@ impl Forest {
         view.key.as_ref().and_then(|key| self.deleted.get(key)).copied()
     }
 
-    /// What is to be known of an object at a glance; empty if nothing is remarkable.
+    /// Describes an object at a glance; empty if nothing is remarkable.
     fn state(&self, tree: &Tree) -> String {
         let view = &tree.view;
         let mut words: Vec<String> = self.presence(view).1.into_iter().collect();

@@ -63,7 +63,7 @@ impl NotDeleted {
     }
 }
 
-/// What kept a server from doing what was asked, if an error says.
+/// Reason for which a server did not do a request, if an error tells.
 pub enum Cause {
     /// There is no such object.
     NotFound,

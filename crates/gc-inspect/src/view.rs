@@ -30,7 +30,7 @@ use crate::stuck;
 pub use crate::subject::{ConfirmedPlan, Subject};
 use crate::target::NamedObject;
 
-/// How far ahead deletions are foretold.
+/// Time ahead within which deletions are forecast.
 const DUE_WITHIN_MILLISECONDS: i64 = 24 * 3_600_000;
 /// Deletions to come that are named, in each namespace.
 const DUE_NAMED: usize = 200;
@@ -45,13 +45,13 @@ pub struct View {
     pub survey: Survey,
     /// When it was taken.
     pub now: Timestamp,
-    /// What is stuck, by root cause.
+    /// Stuck objects, by root cause.
     pub stuck: Vec<Row>,
-    /// What could not be seen.
+    /// Resources that could not be read.
     pub unseen: Vec<String>,
-    /// What will be deleted within a day, by the clock of the collectors.
+    /// Deletions within a day, by the clock of the collectors.
     pub due: Outlook,
-    /// What the agents of nodes report.
+    /// Reports of node agents.
     pub nodes: Nodes,
     /// The clock of the collectors.
     pub clock: Timestamp,
@@ -75,7 +75,7 @@ impl View {
         resident: Option<Arc<dyn Resident>>,
     ) -> anyhow::Result<Self> {
         let begun = Instant::now();
-        // What expires by annotation is in lists alone.
+        // Expiry annotations are in lists alone.
         let resident = resident.filter(|_| !runs(Controller::Expiry.name()));
         let gatherer = Gatherer::new(client, gather::now()).await?.beside(resident);
         let mut survey = gatherer.empty_survey();
@@ -107,7 +107,7 @@ impl View {
         })
     }
 
-    /// Whether the object of a UID was there.
+    /// Reports whether the object of a UID was there.
     #[must_use]
     pub fn has(&self, uid: &Uid) -> bool {
         let found = self.survey.engine.view_of(uid);
@@ -122,7 +122,7 @@ impl View {
         (first, all.len())
     }
 
-    /// Whether this namespace was there.
+    /// Reports whether this namespace was there.
     #[must_use]
     pub fn has_namespace(&self, name: &str) -> bool {
         self.uid_of(&format!("namespaces//{name}")).is_some()
@@ -156,7 +156,7 @@ impl View {
     }
 }
 
-/// What a question about an object is answered from.
+/// Data that answer a question about an object.
 pub struct Question {
     gatherer: Gatherer,
     client: ApiClient,
@@ -166,9 +166,9 @@ pub struct Question {
 
 /// A deletion that was planned and can be asked for.
 pub struct PlannedDeletion {
-    /// What it leads to.
+    /// Consequences of the deletion.
     pub radius: BlastRadius,
-    /// What could not be seen.
+    /// Resources that could not be read.
     pub unseen: Vec<String>,
     target: gc_explain::plan::Target,
     cascade: Cascade,
@@ -219,7 +219,7 @@ impl Question {
         printed(|out| why::text(&why, out))
     }
 
-    /// What depends on the object, as `kubegc tree` prints it.
+    /// Returns the dependents of the object, as `kubegc tree` prints them.
     pub async fn tree_text(&self) -> anyhow::Result<String> {
         let mut forest = Forest::new(self.gatherer.now, Shape::default());
         let unseen = forest.add(&self.gatherer, &self.named, self.patience).await?;
@@ -238,7 +238,7 @@ impl Question {
         }
     }
 
-    /// What its deletion would lead to.
+    /// Plans its deletion.
     pub async fn plan(&self, cascade: Cascade) -> anyhow::Result<PlannedDeletion> {
         let named = vec![self.named.clone()];
         let planning = plan::ask(&self.gatherer, named, cascade.policy(), self.patience).await?;
@@ -282,13 +282,13 @@ impl PlannedDeletion {
         printed(|out| ShownPlan { radius: &self.radius, full: false }.text(false, out))
     }
 
-    /// What it means to confirm it.
+    /// Returns the figures to confirm.
     #[must_use]
     pub fn to_confirm(&self) -> ConfirmedPlan {
         ConfirmedPlan::of(&self.radius, &self.target)
     }
 
-    /// Whether it deletes nothing beyond what was confirmed.
+    /// Reports whether it deletes nothing beyond what was confirmed.
     #[must_use]
     pub fn is_within(&self, confirmed: &ConfirmedPlan) -> bool {
         let now = self.to_confirm();
@@ -303,13 +303,13 @@ impl PlannedDeletion {
         self.target.uid.to_string()
     }
 
-    /// How many objects go.
+    /// Returns the number of deleted objects.
     #[must_use]
     pub fn objects(&self) -> usize {
         self.to_confirm().objects
     }
 
-    /// Whether so much is deleted that the name has to be typed.
+    /// Reports whether so much is deleted that the name has to be typed.
     #[must_use]
     pub fn needs_name(&self) -> bool {
         plan::needs_confirmation(&self.radius)

@@ -34,7 +34,7 @@ const MAX_OWNERS: usize = 200;
 /// Deletions of objects of definitions that are gone, of which the newest are read.
 const OF_DEFINITIONS_READ: usize = 10_000;
 
-/// What could not be seen for one reason is named up to this number.
+/// Maximum number of unread resources with one reason that are named.
 const UNSEEN_NAMED: usize = 3;
 
 /// Where answers are sought beside the server.
@@ -61,7 +61,7 @@ impl Answers {
         Self { answers: Vec::new(), now }
     }
 
-    /// What the journal says about an object that is gone.
+    /// Creates the answer from the journal's entry about a deleted object.
     #[must_use]
     pub fn of_deletion(deletion: Value) -> Self {
         Self { answers: vec![One::Gone(deletion)], now: Timestamp(0) }
@@ -108,7 +108,8 @@ enum One {
     Gone(Value),
 }
 
-/// What the journal and the audit log have about objects of types that are no longer served, or the error that says so.
+/// Answers from the journal and the audit log about objects of types that are no longer served, or returns the error
+/// that says so.
 pub async fn of_unserved(
     sources: &WhySources<'_>,
     targets: &Targets,
@@ -156,7 +157,7 @@ async fn of_gone_type(
     kind: &str,
     name: &str,
 ) -> anyhow::Result<(Found, Option<String>)> {
-    // Whether objects of the type were in namespaces is not known any more.
+    // Objects of a type that is gone may or may not have been in namespaces.
     let object = Some(JournalObject::named(namespace, kind, name));
     let selection = Selection { query: Query { object, ..Query::default() }, ..Selection::default() };
     let found = source.search(&selection).await?;
@@ -185,7 +186,7 @@ fn of_one_type(kind: &str, mut found: Found) -> anyhow::Result<(Found, Option<St
     Ok((found, guess))
 }
 
-/// What the audit log says of each object, if one was named.
+/// Reads the audit log's entries about each object, if a log was named.
 pub async fn audited(
     sources: &WhySources<'_>,
     gatherer: &Gatherer,
@@ -337,7 +338,7 @@ async fn gone(
     Ok(answer)
 }
 
-/// What the journal has about an object that does not exist.
+/// Reads the journal's entries about an object that does not exist.
 async fn collected(
     sources: &WhySources<'_>,
     gatherer: &Gatherer,
@@ -379,7 +380,7 @@ async fn collected(
             answer["requestedBy"] = lines.into();
             Ok(answer)
         }
-        // What the journal has is about an older object of the name.
+        // The journal's entry is about an older object of that name.
         (_, Some(last)) => {
             let mut answer = journal::deleted_by_others(title);
             answer["requestedBy"] = vec![last.line].into();
@@ -422,7 +423,7 @@ pub async fn ask(
     let key =
         ObjectKey { resource: resource.id, namespace: namespace.as_str().into(), name: name.as_str().into() };
     let mut answer = gatherer.answer(&mut facts, |facts| answer_why(&survey, facts, &key)).await;
-    // What holds the object may be held itself: a claim waits for a pod that is past its grace period.
+    // The holder may be held itself: a claim waits for a pod that is past its grace period.
     let also: Vec<_> = facts
         .terminating()
         .filter_map(|(resource, object)| {
@@ -560,7 +561,7 @@ pub fn text(why: &Why, out: &mut Vec<u8>) -> anyhow::Result<()> {
     section("Not seen", &grouped(&why.unseen))
 }
 
-/// What could not be seen for the same reason, in one line: `a, b and 3 more: why`.
+/// Joins resources that could not be read for the same reason in one line: `a, b and 3 more: why`.
 fn grouped(unseen: &[String]) -> Vec<String> {
     let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut lines = Vec::new();

@@ -16,10 +16,10 @@ use crate::watcher::{BATCH_EVENTS, LIST_ACCEPT, PAGE_SIZE, SAME_PAGE, retry_afte
 use crate::wire::interner::Interner;
 use crate::wire::metadata::{Encoding, decode_list, decode_status};
 
-/// What part of a list has found.
+/// Findings of a part of a list.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// Which list.
+    /// Number of the list.
     pub(crate) list: u64,
     /// The objects, as [`Event::Found`].
     pub(crate) events: Vec<Event>,
@@ -46,7 +46,7 @@ pub(crate) async fn list(
 pub(crate) struct EndedList {
     pub(crate) list: u64,
     pub(crate) end: ListEnd,
-    /// What its last answer says about the server, if it says anything.
+    /// Evidence of its last answer about the server, if any.
     pub(crate) signal: Option<Signal>,
 }
 

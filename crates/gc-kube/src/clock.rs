@@ -33,7 +33,7 @@ pub fn moment() -> Moment {
     Moment::from_start(START.elapsed())
 }
 
-/// What the clock of this machine shows.
+/// Reads the clock of this machine.
 pub(crate) fn machine_clock() -> Timestamp {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(milliseconds(elapsed))
@@ -60,12 +60,12 @@ pub(crate) fn instant(moment: Moment) -> Instant {
 /// Readings of two collectors that saw the same clock being set differ by less, milliseconds.
 const SAME_SETTING_MILLISECONDS: i64 = 1_000;
 
-/// Which setting of the wall clock was logged last, by how far that clock is from the monotonic one.
+/// Last logged setting of the wall clock, as its difference to the monotonic clock.
 #[derive(Debug, Default)]
 struct LoggedSetting(Option<i64>);
 
 impl LoggedSetting {
-    /// Whether no collector of this process has logged this setting yet.
+    /// Reports whether no collector of this process has logged this setting yet.
     fn is_new(&mut self, now: Timestamp, moment: Moment) -> bool {
         let running = milliseconds(moment.since(Moment::default()));
         let distance = now.0.saturating_sub(running);
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn one_of_many_collectors_logs_that_the_clock_was_set() {
         let mut logged = LoggedSetting::default();
-        // What the clock shows, at which moment, and whether it is logged.
+        // Columns: reading of the clock, moment, and whether it is logged.
         for (clock_seconds, moment_seconds, is_logged) in [
             (3_600, 10, true),
             // Others notice it at once, and much later.

@@ -32,7 +32,7 @@ pub struct CollectorOptions {
     pub concurrency: ConcurrencyOptions,
     /// `(group, resource)` pairs that are never collected.
     pub ignored_resources: Vec<(String, String)>,
-    /// Whether initial lists are requested as streams.
+    /// True if initial lists are requested as streams.
     pub streamed_lists: bool,
 }
 
@@ -87,7 +87,7 @@ impl MetadataCollector {
         self.setup.table.clone()
     }
 
-    /// How each resource is doing.
+    /// Returns the status of each resource.
     #[must_use]
     pub fn board(&self) -> StatusBoard {
         self.board.clone()

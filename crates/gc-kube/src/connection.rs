@@ -30,7 +30,7 @@ use crate::streams::{Streams, WatchConnections};
 
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
-/// What takes requests: one connection of a cluster, or the embedded server.
+/// Recipient of requests: one connection of a cluster, or the embedded server.
 pub type HttpService = BoxCloneSyncService<Request<Full<Bytes>>, Response<Body>, BoxError>;
 
 /// Maximum number of connections that share the short requests (deletions, patches, reads).
@@ -65,7 +65,7 @@ pub enum ConnectError {
     /// A proxy of another kind than http, https or socks5.
     #[error("proxy {0} is of an unknown kind; http, https and socks5 are known")]
     Proxy(Uri),
-    /// What a certificate is to be verified with is none.
+    /// The certificate authority is not a certificate.
     #[error("the certificate authority is unusable: {0}")]
     Authority(String),
     /// An address that is none.
@@ -106,8 +106,8 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// Whether the server may be carrying it out still, or be about to: it was sent, as far as is known, and nothing has
-    /// come back.
+    /// Reports whether the server may be carrying it out still, or be about to: it was sent, as far as is known, and
+    /// nothing has come back.
     #[must_use]
     pub fn may_be_at_work(&self) -> bool {
         match self {
@@ -173,7 +173,7 @@ impl std::str::FromStr for Token {
     }
 }
 
-/// Which cluster, as whom: what kubectl's flags say. What is not given is taken from the kubeconfig.
+/// Cluster and user, as kubectl's flags select them. What is not given is taken from the kubeconfig.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// The kubeconfig, in place of `$KUBECONFIG` and `~/.kube/config`.
@@ -211,7 +211,7 @@ impl From<kube::config::InferConfigError> for ConnectError {
     }
 }
 
-/// What is wrong with a kubeconfig, in the words of the file.
+/// Describes an error in a kubeconfig, in the words of the file.
 fn kubeconfig_message(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::CurrentContextNotSet => {
@@ -318,12 +318,12 @@ pub struct ApiClient {
     request_timeout: Duration,
 }
 
-/// Whether requests that change something may go.
+/// Predicate: changing requests may be sent.
 type Gate = dyn Fn() -> bool + Send + Sync;
 
 struct ConnectionPool {
     requests: Vec<HttpService>,
-    /// What is in flight on each of them.
+    /// Requests in flight on each of them.
     streams: Streams,
     watches: WatchConnections<HttpService>,
     make: Box<MakeService>,
@@ -331,7 +331,7 @@ struct ConnectionPool {
     namespace: String,
     /// The clock of a server that is reached over a network.
     server_clock: Option<SharedServerClock>,
-    /// How that server is reached, without credentials.
+    /// Connection to the server without credentials.
     anonymous: Option<kube::Config>,
 }
 
@@ -652,7 +652,7 @@ fn basic_authorization(user_and_password: &str) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("Basic {encoded}")).ok()
 }
 
-/// Whether it was said that a certificate is not verified: every client of a process has the same configuration.
+/// True if it was said that a certificate is not verified: every client of a process has the same configuration.
 static UNVERIFIED: AtomicBool = AtomicBool::new(false);
 
 fn https_connector<C>(
@@ -727,7 +727,7 @@ mod tests {
 
     use super::*;
 
-    /// What a server does with a request.
+    /// Behaviour of a server.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Manner {
         NotThere,

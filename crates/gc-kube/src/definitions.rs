@@ -21,7 +21,7 @@ use gc_controller::watch::RequestEnd;
 /// On a CustomResourceDefinition: anything but `false` keeps every object of the resource that it defines.
 pub const KEEP_OBJECTS: &str = "kubegc.io/keep-objects";
 
-/// What the watch has delivered.
+/// Delivery of the watch.
 enum News {
     Started,
     Synced,
@@ -107,7 +107,7 @@ impl DefinitionReader {
     }
 }
 
-/// What is said of one definition, which has the name of its resource.
+/// Reads one definition, which has the name of its resource.
 fn read(present: bool, object: &Value) -> News {
     let name: Arc<str> = object["metadata"]["name"].as_str().unwrap_or_default().into();
     if !present {

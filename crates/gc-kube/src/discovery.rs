@@ -1,4 +1,4 @@
-//! What an API server serves (spec `ownership-gc.md`, 2.1 and 2.2).
+//! Resources that an API server serves (spec `ownership-gc.md`, 2.1 and 2.2).
 //!
 //! Aggregated discovery first, the older form where a server does not have it. A group that fails, or that is
 //! marked stale, fails alone: it is named in [`Discovery::failed`], and says nothing about its resources.
@@ -34,7 +34,7 @@ pub enum DiscoveryError {
     /// No answer.
     #[error("GET {path}: {source}")]
     Request {
-        /// What was asked for.
+        /// Requested path.
         path: String,
         /// Why there is none.
         source: RequestError,
@@ -42,11 +42,11 @@ pub enum DiscoveryError {
     /// An answer that is an error.
     #[error("GET {path} was answered with {code}: {message}")]
     Refused {
-        /// What was asked for.
+        /// Requested path.
         path: String,
         /// HTTP status code.
         code: u16,
-        /// What the server says.
+        /// Message of the server.
         message: String,
     },
     /// No group could be seen.
@@ -58,9 +58,9 @@ pub enum DiscoveryError {
     /// An answer that is not a discovery document.
     #[error("GET {path} is not a discovery document: {message}")]
     Malformed {
-        /// What was asked for.
+        /// Requested path.
         path: String,
-        /// What is wrong with it.
+        /// The error.
         message: String,
     },
 }
@@ -82,18 +82,18 @@ pub struct ServedResource {
     pub served_api_versions: Vec<Arc<str>>,
     /// Verbs in the watched version.
     pub verbs: BTreeSet<String>,
-    /// Whether its versions count on the scale of the built-in resources.
+    /// True if its versions count on the scale of the built-in resources.
     pub comparable_versions: bool,
 }
 
 impl ServedResource {
-    /// Whether objects of it can be collected: listed, watched and deleted.
+    /// Reports whether objects of it can be collected: listed, watched and deleted.
     #[must_use]
     pub fn is_collectable(&self) -> bool {
         ["list", "watch", "delete"].iter().all(|verb| self.verbs.contains(*verb))
     }
 
-    /// What engines get about it, under a number of theirs.
+    /// Returns the engine's view of it, under an engine's number.
     #[must_use]
     pub fn info(&self, id: ResourceId, watched: bool) -> ResourceInfo {
         ResourceInfo {
@@ -117,12 +117,12 @@ impl ServedResource {
 pub struct Discovery {
     /// The resources by group and plural name, each in its preferred version.
     pub resources: BTreeMap<(Arc<str>, Arc<str>), ServedResource>,
-    /// What failed.
+    /// Groups that failed.
     pub failed: Vec<FailedGroup>,
 }
 
 impl Discovery {
-    /// Whether nothing can be concluded from the absence of a resource of this group.
+    /// Reports whether nothing can be concluded from the absence of a resource of this group.
     #[must_use]
     pub fn is_unclear(&self, group: &str) -> bool {
         let covers = |failed: &FailedGroup| {
@@ -414,7 +414,7 @@ async fn add_legacy(
     Ok(())
 }
 
-/// Which group versions are served by extension servers, whose resourceVersions may count differently.
+/// Group versions of extension servers, whose resourceVersions may count differently.
 #[derive(Default)]
 struct AggregatedApis {
     /// `None`: not known, so only built-in groups count as sharing the store.

@@ -32,16 +32,16 @@ use crate::server_clock::{self, SharedServerClock};
 
 /// Maximum number of queued batches of what watches deliver; beyond it, the watches wait.
 pub const QUEUED_BATCHES: usize = 16;
-/// How long requests in flight may take to finish when a collector stops.
+/// Maximum time to finish requests in flight when a collector stops.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 /// Maximum number of outcomes that are handled before effects are polled.
 const OUTCOMES_AT_ONCE: usize = 16;
 
-/// What a request came to, and what else was found by it.
+/// Result of a request, with other findings.
 pub(crate) struct FinishedRequest<F> {
     pub(crate) performed: PerformedRequest,
     pub(crate) found: Vec<F>,
-    /// How long the API server took of it, where others took part.
+    /// Time that the API server took of it, where other servers took part.
     pub(crate) server_took: Option<Duration>,
 }
 
@@ -57,13 +57,13 @@ impl<F> FinishedRequest<F> {
     }
 }
 
-/// What a collector watches, and how its requests are carried out.
+/// The watches of a collector, and the execution of its requests.
 pub(crate) trait Adapter: Send {
-    /// What decides.
+    /// The deciding engine.
     type Engine: Engine<Origin: Send> + Send;
-    /// What watches deliver.
+    /// Deliveries of watches.
     type News: Send + 'static;
-    /// What requests find beside their outcomes.
+    /// Findings of requests beside their outcomes.
     type Found: Send + 'static;
 
     /// Maximum number of queued batches that are taken with the first one before effects are polled.
@@ -91,7 +91,7 @@ pub(crate) trait Adapter: Send {
     fn next_wake(&self, may_write: bool, engine: &Self::Engine) -> Option<Instant>;
 }
 
-/// What every collector is made from.
+/// Parts that every collector is made from.
 pub(crate) struct Setup {
     /// Changes nothing while `dry_run` says for what.
     pub(crate) client: ApiClient,
@@ -106,7 +106,7 @@ pub(crate) struct Setup {
     pub(crate) source: &'static str,
 }
 
-/// How every collector, which has a `setup`, is set up before it runs.
+/// Settings of a collector before it runs, for each that has a `setup`.
 macro_rules! set_up {
     () => {
         /// Its Events name this component as their source.
@@ -203,7 +203,7 @@ impl Setup {
     }
 }
 
-/// What restrains a controller of this process, and who observes it.
+/// Restraints of a controller of this process, and its observer.
 pub struct ControllerSurroundings {
     held: watch::Receiver<bool>,
     dry_run: watch::Receiver<Option<WithheldBy>>,
@@ -393,7 +393,7 @@ impl<A: Adapter> Driver<A> {
 
     fn take_news(&mut self, first: Vec<A::News>, more: &mut mpsc::Receiver<Vec<A::News>>) {
         self.tick();
-        // What is taken out of the queue is always handled: `take` comes before checking the queue.
+        // Items that are taken out of the queue are always handled: `take` comes before checking the queue.
         let queued = std::iter::from_fn(|| more.try_recv().ok()).take(A::FURTHER_BATCHES);
         for batch in std::iter::once(first).chain(queued) {
             self.adapter.take(batch, &mut self.controller);
@@ -442,7 +442,7 @@ impl<A: Adapter> Driver<A> {
     }
 
     fn take_found(&mut self, found: Found) {
-        // What a list finds that was given up proves nothing, and is true all the same.
+        // Findings of an abandoned list prove no absence, but are true.
         self.tick();
         if found.continues {
             self.controller.list_continued(found.list);
@@ -451,7 +451,7 @@ impl<A: Adapter> Driver<A> {
     }
 
     fn take_ended(&mut self, ended: Result<EndedList, JoinError>) {
-        // What it found was handed on before it ended.
+        // Its findings were passed on before it ended.
         while let Ok(found) = self.listed.try_recv() {
             self.take_found(found);
         }

@@ -44,7 +44,7 @@ struct Subject {
     uid: String,
 }
 
-/// What is written: a new Event, or a higher count on one that exists.
+/// Write to perform: a new Event, or a higher count on an existing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Write {
     subject: Subject,
@@ -72,7 +72,7 @@ struct Correlator {
 }
 
 impl Correlator {
-    /// What to write for one note, if anything.
+    /// Returns the write for one note, if any.
     fn correlate(
         &mut self,
         subject: Subject,
@@ -226,7 +226,7 @@ impl Writer {
                     tracing::debug!(%error, "the answer to an Event was lost");
                     return None;
                 }
-                // Whoever leads by then has Events of its own, and a dry run has none.
+                // The next leader writes Events of its own, and a dry run has none.
                 Err(error @ RequestError::Gated) => {
                     tracing::debug!(%error, "an Event is not written");
                     return None;

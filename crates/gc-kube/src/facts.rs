@@ -48,7 +48,7 @@ pub(crate) enum FactsWatchError {
 }
 
 impl FactsWatchError {
-    /// What it means for the protocol; nothing if the receiver is gone.
+    /// Converts the error to the protocol's end of a request; `None` if the receiver is gone.
     fn ended(&self) -> Option<RequestEnd> {
         Some(match self {
             Self::Closed => return None,
@@ -65,7 +65,7 @@ impl FactsWatchError {
         })
     }
 
-    /// What a live read comes to that failed like this: it is retried no sooner than the server asks for.
+    /// Converts a failed live read to its result: it is retried no sooner than the server asks for.
     pub(crate) fn performed(&self) -> PerformedRequest {
         let (wait, signal) = match self {
             Self::Refused { code, retry_after, .. } => {
@@ -97,15 +97,15 @@ pub(crate) enum NewsLine<N> {
     Nothing,
 }
 
-/// What reads the JSON of a resource, and keeps of it what is needed.
+/// Parser of the JSON of a resource that keeps the needed part.
 pub(crate) trait Reader: Send + Sync + 'static {
-    /// What is handed on.
+    /// Message to the collector.
     type News: Send + 'static;
     /// Where the resource is.
     fn route(&self) -> &Route;
-    /// What is asked for: whole objects, or their metadata.
+    /// Requested form: whole objects, or their metadata.
     fn accept(&self) -> Accept;
-    /// Which part of the resource is asked for.
+    /// Requested part of the resource.
     fn selection(&self) -> Selection<'_> {
         Selection::default()
     }
@@ -250,7 +250,7 @@ impl<R: Reader> FactsWatcher<R> {
                     self.has_reported_failure = false;
                     batch.push(self.reader.synced());
                 }
-                // What was listed stays known while its watch is opened again.
+                // Listed objects stay known while their watch is opened again.
                 Signal::Failing { why, .. } if !self.protocol.is_listed() && !self.has_reported_failure => {
                     let news = self.reader.failed(&why);
                     self.has_reported_failure = news.is_some();
@@ -307,7 +307,7 @@ impl<R: Reader> FactsWatcher<R> {
             frames.push(&chunk);
             let mut batch = Vec::new();
             let taken = self.take_lines(&mut frames, &mut batch).await;
-            // What came before something that cannot be read counts as reached, and is not delivered again.
+            // Objects before something unreadable count as reached, and are not delivered again.
             self.hand_on(batch).await?;
             taken?;
         }

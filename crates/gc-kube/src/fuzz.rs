@@ -81,7 +81,7 @@ fn delimited(mut body: &[u8]) -> Cut {
     (found, None)
 }
 
-/// What is read of an object is read again from what it would be written as, in either encoding.
+/// Metadata survive a round trip in either encoding.
 fn reads_back(metadata: &Metadata<'_>) {
     let mut metadata = metadata.clone();
     if let Some(created) = &mut metadata.marks.created {
@@ -131,11 +131,11 @@ fn opened(data: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// What prost accepts may be refused only for the groups of ancient protobuf, which Kubernetes never had.
+/// The fast decoder may refuse only groups of ancient protobuf among prost's documents, which Kubernetes never used.
 fn accepted<'a, T>(fast: Result<&'a T, &DecodeError>) -> Option<&'a T> {
     match fast {
         Ok(fast) => Some(fast),
-        // What is not the list or the object that was asked for is refused whole.
+        // A document other than the requested list or object is refused as a whole.
         Err(DecodeError::WireType(3 | 4) | DecodeError::NotTheList(_)) => None,
         Err(error) => panic!("prost accepts what is refused: {error}"),
     }
@@ -196,7 +196,7 @@ pub fn metadata_json(data: &[u8]) {
     }
 }
 
-/// Whether objects stand where objects belong: what takes fields by name takes them by place as well.
+/// Reports whether objects stand where objects belong: what takes fields by name takes them by place as well.
 fn is_shaped(tree: &Value) -> bool {
     let metadata = &tree["metadata"];
     let owners = metadata["ownerReferences"].as_array().into_iter().flatten();

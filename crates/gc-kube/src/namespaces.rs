@@ -42,7 +42,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Names that wait to be taken; more are found by the next list of all namespaces.
 const QUEUED_NAMES: usize = 10_000;
-/// How long a namespace must not have been emptied before it is reported.
+/// Minimum time without success before a namespace is reported.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum number of namespaces of which a dry run remembers what it has reported.
 const REMEMBERED_REPORTS: usize = 10_000;
@@ -116,7 +116,7 @@ impl FailingNamespace {
 struct Work {
     passes: Passes,
     surroundings: ControllerSurroundings,
-    /// What delays and memory go by.
+    /// Clock for delays and memory.
     time: Clock,
     sent: JoinSet<Answer>,
     questions: HashMap<Id, Question>,
@@ -158,7 +158,7 @@ impl Work {
     }
 }
 
-/// What is reported about the passes that have ended.
+/// Reports about passes that have ended.
 #[derive(Default)]
 struct Reports {
     counts: Counts,
@@ -186,9 +186,9 @@ impl Progress for NoProgress {
     fn waiting(&self, _moving: usize, _held: usize, _nudge: u64) {}
 }
 
-/// What the namespace controller is started with.
+/// Start settings of the namespace controller.
 pub struct NamespaceSettings {
-    /// How long a terminating namespace is left alone first.
+    /// Delay before the first pass over a terminating namespace.
     pub settle: Duration,
     /// No controller has made passes before.
     pub is_first: bool,
@@ -196,7 +196,7 @@ pub struct NamespaceSettings {
     pub dry_run: bool,
     /// The bounds of the concurrency limit.
     pub concurrency: ConcurrencyOptions,
-    /// What restrains it.
+    /// Restraints of the controller.
     pub restraints: Restraints,
     /// Where everything that is deleted and measured is reported.
     pub trace: Trace,
@@ -228,7 +228,7 @@ pub struct NamespaceController {
     restraints: Restraints,
     is_first: bool,
     progress: Arc<dyn Progress>,
-    /// What a dry run has said of namespaces, by their UID.
+    /// Findings of a dry run, by the namespace's UID.
     said: BTreeMap<String, Contents>,
     _writing: JoinSet<()>,
 }
@@ -331,7 +331,7 @@ impl NamespaceController {
         }
     }
 
-    /// What is terminating when the passes begin may have been in work before.
+    /// Namespaces that are terminating at the start may have been processed before.
     fn inherit(&mut self, terminating: &[Arc<str>]) {
         let now = (self.work.time)();
         if !self.is_first {
@@ -390,7 +390,7 @@ impl NamespaceController {
             End::Again { milliseconds, unanswered: true } => tracing::info!(
                 namespace,
                 milliseconds,
-                "a deletion of its contents may still be in progress: the namespace stays until it must be over"
+                "a deletion of its contents may still be in progress: waiting for an unanswered delete to expire"
             ),
             End::DryRun(contents) if !self.has_said(&uid, contents) => {
                 for (resource, objects) in &contents.found {
@@ -410,7 +410,7 @@ impl NamespaceController {
         }
     }
 
-    /// Whether just this has been said of a namespace. From here on, it has.
+    /// Reports whether just this has been said of a namespace. From here on, it has.
     fn has_said(&mut self, uid: &str, contents: &Contents) -> bool {
         if self.said.len() >= REMEMBERED_REPORTS {
             self.said.clear();

@@ -12,7 +12,7 @@ use crate::facts::{Accept, FactsWatcher, NewsLine, NewsPage, Reader, WHOLE};
 use crate::raw::{RawPage, map_object, raw_line, raw_page};
 use crate::resources::Route;
 
-/// What is learned of the objects of a resource.
+/// Message about the objects of a resource.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ObjectNews {
     /// A list begins: what it lacks is gone.
@@ -25,7 +25,7 @@ pub enum ObjectNews {
     Synced,
 }
 
-/// Which objects of a resource, and who is to know when they are listed.
+/// Selection of a resource's objects, and the recipient of the news that they are listed.
 struct ObjectReader {
     route: Route,
     namespace: String,

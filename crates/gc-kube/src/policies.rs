@@ -54,7 +54,7 @@ const DISCOVERY_FRESH: Duration = Duration::from_secs(2);
 /// The shortest sleep before a status is written.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
-/// What a watch has delivered, or another task has found out.
+/// Delivery of a watch, or finding of another task.
 enum News {
     PoliciesStarted,
     PoliciesSynced,
@@ -64,7 +64,7 @@ enum News {
         watch: u64,
         observation: Observation,
     },
-    /// What is served.
+    /// Result of discovery.
     Discovered(Result<Discovery, DiscoveryError>),
     /// A status was written, and this is the policy now; or it was not.
     Written(StatusWrite, Option<Value>),
@@ -153,7 +153,7 @@ struct PolicyAdapter {
     watches: HashMap<u64, AbortHandle>,
     /// The newest of those that were begun, or could not be for now.
     newest_watch: u64,
-    /// What is served, and when that was asked.
+    /// Last discovery, with its time.
     served: Option<(Discovery, Instant)>,
     discover_at: Option<Instant>,
     discovering: bool,
@@ -234,7 +234,7 @@ impl PolicyAdapter {
             News::Policy(object) => self.take_policy(&object, engine),
             News::PolicyGone(name) => engine.roster.removed(&name),
         }
-        // What could not be begun before waits for the next discovery: statuses come here as well, all the time.
+        // Watches that could not be started wait for the next discovery: statuses arrive here as well, all the time.
         self.rewatch(self.newest_watch, engine);
     }
 

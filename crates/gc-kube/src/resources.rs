@@ -9,7 +9,7 @@ use gc_types::{ObjectKey, ResourceId, ResourceInfo, api_path};
 /// Where a resource and its objects are reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// What engines know of it.
+    /// The engine's view of it.
     pub info: ResourceInfo,
     /// `group/version`, or `version` for the core group.
     pub api_version: Arc<str>,

@@ -1,11 +1,11 @@
-//! What stops a collector from outside while it runs: that another replica leads, an operator's pause, the breaker.
+//! Causes outside a collector that stop it: another replica leads, an operator's pause, the breaker.
 
 use gc_controller::concurrency::ConcurrencyOptions;
 use tokio::sync::watch;
 
 use crate::breaker::SharedBreaker;
 
-/// What a collector obeys beside its engine. By default nothing stops it.
+/// Restraints of a collector beside its engine. By default nothing stops it.
 #[derive(Clone, Debug)]
 pub struct Restraints {
     /// Nothing is decided or sent while this says true; what is watched stays up to date.

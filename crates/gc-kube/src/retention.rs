@@ -34,7 +34,7 @@ pub trait Outside: Send + Sync + 'static {
     fn call(&self, key: ObjectKey, call: OutsideCall) -> BoxFuture<'static, OutsideAnswer>;
 }
 
-/// What comes back from outside.
+/// Answer from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutsideAnswer {
     /// To a deletion of storage: what else is to be said, and whether it was done.
@@ -167,7 +167,7 @@ impl Adapter for FactsAdapter {
         async move { perform(&client, &performer, &*outside, &request).await }
     }
 
-    /// What it watches is known beforehand.
+    /// The watched resources are known beforehand.
     fn not_served(&self) {}
 
     fn ticked(&mut self, _was_set: bool, _engine: &mut ByFacts<dyn AnyCollector>) {}
@@ -219,7 +219,7 @@ async fn perform(
     }
 }
 
-/// What other systems do cannot be guarded by preconditions: the object is read, from the store, immediately before.
+/// Preconditions cannot guard changes of other systems: the object is read from the store immediately before.
 async fn call_outside(
     performer: &Performer,
     outside: &dyn Outside,

@@ -18,7 +18,7 @@ const LONGEST_DATE_BYTES: usize = 64;
 #[derive(Debug, Default)]
 struct State {
     clock: ServerClock,
-    /// Whether the last line of the log said that deletions pause.
+    /// True if the last line of the log said that deletions pause.
     is_paused: bool,
 }
 
@@ -81,7 +81,7 @@ pub(crate) async fn follow(client: ApiClient) {
         if clock.poll_question()
             && let Ok(request) = Request::get("/version").body(Full::default())
         {
-            // Whatever the answer is, it has a date; without one nothing is known.
+            // Any answer has a date; without an answer nothing is known.
             let _ = client.call(request).await;
         }
         let _ = clock.agreement();

@@ -1,4 +1,4 @@
-//! How each resource is doing: synced or stale, since when and why.
+//! State of each resource: synced or stale, with time and reason.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,10 +32,10 @@ pub struct ResourceStatus {
     pub why: String,
 }
 
-/// How discovery is doing.
+/// State of discovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiscoveryStatus {
-    /// Whether a round has succeeded, at least in part.
+    /// True if a round has succeeded, at least in part.
     pub ever_done: bool,
     /// Why the last round brought nothing, and since when none has; `None` if it brought something.
     pub failing: Option<(SystemTime, String)>,
@@ -60,14 +60,14 @@ impl StatusBoard {
         self.states.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether every watched resource is synced (and there is at least one).
+    /// Reports whether every watched resource is synced (and there is at least one).
     #[must_use]
     pub fn is_synced(&self) -> bool {
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         !states.is_empty() && states.values().all(|status| status.state == SyncState::Synced)
     }
 
-    /// How discovery is doing.
+    /// Returns the state of discovery.
     #[must_use]
     pub fn discovery(&self) -> DiscoveryStatus {
         self.discovery.lock().unwrap_or_else(PoisonError::into_inner).clone()

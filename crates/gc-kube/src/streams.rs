@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Number of lists and watches per connection. Servers accept 100 to 250 streams per connection and let further ones wait.
 pub(crate) const WATCHES_PER_CONNECTION: usize = 64;
 
-/// How many requests a connection has before the next one is used. Servers accept 100 to 250 streams per connection, and one
-/// that carries many is cheaper than several with few: one packet and one wake-up bring several answers.
+/// Requests in flight on a connection before the next one is used. Servers accept 100 to 250 streams per connection,
+/// and one that carries many is cheaper than several with few: one packet and one wake-up bring several answers.
 pub(crate) const STREAMS_PER_CONNECTION: usize = 64;
 
 /// The number of requests in flight on each connection.

@@ -65,7 +65,7 @@ impl From<DecodeError> for Stop {
     }
 }
 
-/// What a watcher shares with the rest.
+/// State that a watcher shares with other tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchContext {
     pub(crate) client: ApiClient,
@@ -73,7 +73,7 @@ pub(crate) struct WatchContext {
     pub(crate) board: StatusBoard,
     /// Rung when what is served may have changed.
     pub(crate) rediscover: Arc<Notify>,
-    /// Whether streamed lists are tried at all.
+    /// True if streamed lists are tried at all.
     pub(crate) streamed_lists: bool,
 }
 
@@ -285,7 +285,7 @@ impl Watcher {
         frames.push(chunk);
         let mut batch = Batch::new();
         let taken = self.take_frames(frames, encoding, &mut batch).await;
-        // What came before something that cannot be read counts as reached, and is not delivered again.
+        // Objects before something unreadable count as reached, and are not delivered again.
         if !batch.is_empty() && self.announces_resources && !self.protocol.is_listing() {
             self.context.rediscover.notify_one();
         }
@@ -345,7 +345,7 @@ fn encoding(headers: &http::HeaderMap) -> Encoding {
     Encoding::of_content_type(headers.get(CONTENT_TYPE))
 }
 
-/// What an answer that is no success says.
+/// Parses an answer that is not a success.
 async fn refusal_of(response: Response<Body>) -> Result<Stop, RequestError> {
     let retry_after = retry_after(response.headers());
     let read = tokio::time::timeout(LIST_TIMEOUT, collect(response)).await;
@@ -362,13 +362,13 @@ fn refusal(code: u16, status: Status, retry_after: Option<Duration>) -> RequestE
     RequestEnd::Refused { code, message: status.message, retry_after }
 }
 
-/// How long a server without the header asks its clients to wait.
+/// Returns the delay that a server without the header asks its clients for.
 pub(crate) fn wait_of(status: &Status) -> Option<Duration> {
     let seconds = status.details.retry_after_seconds;
     (seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
-/// How long the server asks its clients to wait (`Retry-After`), if it says so in seconds.
+/// Returns the delay that the server asks its clients for (`Retry-After`), if it is in seconds.
 #[must_use]
 pub fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok().map(Duration::from_secs)

@@ -1,5 +1,5 @@
-//! What cascades cost on the embedded server, in requests and in time: the shipped collector with the engine of owner references,
-//! and a bare loop of requests beside it.
+//! Cost of cascades on the embedded server, in requests and in time: the shipped collector with the engine of owner
+//! references, and a bare loop of requests beside it.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 /// Timeout of everything that is awaited here.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// How long an answer is held back: a number that depends on its place in the sequence only.
+/// Delay of an answer: a number that depends on its place in the sequence only.
 type Latency = fn(u64) -> Duration;
 
 fn none(_number: u64) -> Duration {
@@ -38,9 +38,9 @@ struct World {
     _server: RunningServer,
     admin: ApiClient,
     late: ApiClient,
-    /// How often each was asked: `list`, `delete`, …
+    /// Number of requests by kind: `list`, `delete`, …
     asked: Arc<Mutex<BTreeMap<&'static str, usize>>>,
-    /// What is watched: each resource type once.
+    /// Watched resources, each once.
     watched: Arc<Mutex<BTreeSet<String>>>,
     /// Live reads in flight, and the most that there were.
     reading: Arc<[AtomicUsize; 2]>,

@@ -52,7 +52,7 @@ const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 fn asked(request: &Request<Full<Bytes>>) -> String {
     let segments: Vec<&str> = request.uri().path().split('/').filter(|part| !part.is_empty()).collect();
     let (group, mut rest) = match segments.as_slice() {
-        // What is served may be asked by everybody.
+        // Discovery is open to everybody.
         ["api" | "apis"] | ["api", _] | ["apis", _, _] => return String::new(),
         ["api", _, rest @ ..] => ("", rest),
         ["apis", group, _, rest @ ..] => (*group, rest),
@@ -95,7 +95,7 @@ fn granted(rules: &[Rule]) -> BTreeSet<String> {
     words.collect()
 }
 
-/// What a collector measured and how its effects ended.
+/// Measurements of a collector, and the ends of its effects.
 #[derive(Default)]
 struct Recorder {
     measured: Mutex<BTreeSet<String>>,
@@ -228,7 +228,7 @@ impl World {
         self.until(&format!("the end of {path}"), path, |code, _| code == 404).await;
     }
 
-    /// How far the collectors' clock is ahead.
+    /// Moves the collectors' clock forward.
     fn pass(&self, milliseconds: i64) {
         self.ahead.fetch_add(milliseconds, Ordering::Relaxed);
     }
@@ -315,7 +315,7 @@ impl World {
         Account { client, asked: asked_for, forbidden }
     }
 
-    /// What the collectors go by.
+    /// Returns the clock of the collectors.
     fn clock(&self) -> gc_kube::Clock {
         let (system, ahead) = (system_clock(), Arc::clone(&self.ahead));
         Arc::new(move || {

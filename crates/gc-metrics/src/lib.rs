@@ -80,7 +80,7 @@ where
     }
 }
 
-/// What is known of a registered metric.
+/// Facts about a registered metric.
 #[derive(Debug)]
 pub struct Entry {
     name: String,
@@ -90,7 +90,7 @@ pub struct Entry {
     labels: Labels,
 }
 
-/// How the names of labels are known.
+/// Labels of a metric.
 #[derive(Debug)]
 enum Labels {
     OfType(fn() -> Vec<String>),
@@ -163,7 +163,7 @@ impl Catalogue {
         &self.entries
     }
 
-    /// What is written when the metrics are read.
+    /// Returns the registry to encode.
     #[must_use]
     pub const fn registry(&self) -> &Registry {
         &self.registry

@@ -321,7 +321,7 @@ impl Agent {
         let wall = Timestamp(now().0 / 1_000_000);
         let (aged, maximum) = (self.memory.ages.now(), self.config.ages.maximum_age);
         let due = self.aging.iter().filter_map(|(id, name)| {
-            // What is not remembered is gone.
+            // An image without a history is gone.
             let idle = self.memory.history.get(id)?.idle(aged);
             let left = maximum?.0.saturating_sub(idle.0) / 1_000_000;
             Some(DueImage { at: wall.after(left).0, name: (**name).to_owned() })
@@ -379,7 +379,7 @@ impl Agent {
         stop: &Stop,
     ) -> Result<()> {
         self.progress.end();
-        // What others free in the meantime is not the doing of a run that removed nothing.
+        // Space that others free in the meantime is not the success of a run that removed nothing.
         if report.removals.iter().any(|(_, outcome)| *outcome == Outcome::Removed) {
             let after = images::filesystems(&self.client).await.unwrap_or_default();
             let available = |list: &[Filesystem]| list.iter().map(|one| one.available_bytes).sum::<u64>();

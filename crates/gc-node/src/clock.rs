@@ -137,7 +137,7 @@ impl Ages {
         self.lock().now(&self.ahead.machine_time())
     }
 
-    /// How to read the dates that the runtime and the filesystem write by the wall clock.
+    /// Converts dates that the runtime and the filesystem write by the wall clock.
     pub(crate) fn wall_dates(&self) -> WallDates {
         self.lock().wall_dates(&self.ahead.machine_time())
     }
@@ -148,7 +148,7 @@ impl Ages {
     }
 }
 
-/// Whether the process was asked to stop. Work in progress ends; no new work begins.
+/// Signal that the process was asked to stop. Work in progress ends; no new work begins.
 #[derive(Clone, Debug)]
 pub struct Stop(watch::Receiver<bool>);
 
@@ -160,7 +160,7 @@ impl Stop {
         (sender, Self(receiver))
     }
 
-    /// Whether it was.
+    /// Reports whether it was.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         *self.0.borrow()

@@ -26,9 +26,9 @@ pub struct NodeConfig {
     pub pod_logs_dir: PathBuf,
     /// Where container logs are linked.
     pub container_log_links_dir: PathBuf,
-    /// Whether saved ages of images are ignored at the start.
+    /// True if saved ages of images are ignored at the start.
     pub forget_ages: bool,
-    /// Whether images are collected periodically (off at high 100 with no maximum age, as upstream).
+    /// True if images are collected periodically (off at high 100 with no maximum age, as upstream).
     pub image_loop: bool,
     /// Protected images.
     pub protection: ProtectionList,

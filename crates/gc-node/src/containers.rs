@@ -103,7 +103,7 @@ impl Observation {
         self.containers.iter().filter_map(|listed| listed.container.pod.clone()).chain(of_sandboxes).collect()
     }
 
-    /// What would be removed.
+    /// Plans the removals.
     #[must_use]
     pub(crate) fn plan(&self, pods: &PodView, config: &NodeConfig, pressure: bool) -> ContainerPlan {
         plan::plan(&self.plain(), &self.sandboxes, pods, config.containers, pressure, self.at())
@@ -355,7 +355,7 @@ fn remove_log_files(log_path: &str, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether a path is below the root without a link in between.
+/// Reports whether a path is below the root without a link in between.
 fn is_really_below(folder: &Path, root: &Path) -> bool {
     let Ok(below) = folder.strip_prefix(root) else { return false };
     match (fs::canonicalize(folder), fs::canonicalize(root)) {

@@ -63,13 +63,13 @@ impl NodeEvents {
         }
     }
 
-    /// Whether it was reported at all.
+    /// Reports whether it was reported at all.
     #[cfg(test)]
     pub(crate) fn has_reported(&self, what: EventReason) -> bool {
         self.reported.contains_key(&what)
     }
 
-    /// How often it has occurred since it was last reported, if it is to be reported now.
+    /// Returns the occurrences since the last report, if it is time to report.
     fn due(&mut self, what: EventReason, now: Instant) -> Option<u32> {
         match self.reported.get_mut(&what) {
             Some((last, since)) if now.duration_since(*last) < QUIET => {

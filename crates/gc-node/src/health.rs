@@ -12,7 +12,7 @@ const LONGEST_PASS: Duration = Duration::from_hours(1);
 
 /// The answers of `/readyz` and `/healthz`.
 pub struct Health {
-    /// Whether the last pass of every collector succeeded.
+    /// `true` if the last pass of every collector succeeded.
     pub ready: Arc<AtomicBool>,
     passes: Mutex<BTreeMap<Collect, LastPass>>,
 }
@@ -22,7 +22,7 @@ pub struct Health {
 struct LastPass {
     /// When it ended; the start of the process before the first one.
     at: Instant,
-    /// Whether it succeeded; `None` before the first one.
+    /// Result of the pass; `None` before the first one.
     succeeded: Option<bool>,
 }
 
@@ -49,7 +49,7 @@ impl Health {
         self.stuck_at(Instant::now())
     }
 
-    /// Which collector's last pass failed, if one did.
+    /// Returns the collector whose last pass failed, if any.
     #[must_use]
     pub fn unready(&self) -> Option<String> {
         let passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -64,7 +64,7 @@ pub(crate) struct Observation {
     pub started: UnixNanoseconds,
     /// The images, with their layers.
     pub images: Vec<Image>,
-    /// What is in use.
+    /// Images in use.
     pub usage: Usage,
 }
 
@@ -251,7 +251,7 @@ pub(crate) async fn filesystems(client: &CriClient) -> Result<Vec<Filesystem>> {
     Ok(measured)
 }
 
-/// Which filesystems are over their threshold.
+/// Returns the filesystems over their threshold.
 pub(crate) fn assess_all(
     measured: &[Filesystem],
     config: &NodeConfig,
@@ -494,8 +494,8 @@ async fn not_removed(client: &CriClient, removal: Removal, error: &CriError) -> 
     (removal, Outcome::Failed(error.to_string()), is_lost(client, error).await)
 }
 
-/// Whether a failure means that the runtime is lost. One image may hang, or be answered that it is unavailable, while the
-/// runtime serves others: then it says that it is ready.
+/// Reports whether a failure means that the runtime is lost. One image may hang, or be answered that it is
+/// unavailable, while the runtime serves others: then it says that it is ready.
 pub(crate) async fn is_lost(client: &CriClient, error: &CriError) -> bool {
     if !error.is_outage() || error.is_connection_lost() {
         return error.is_outage();

@@ -55,7 +55,7 @@ pub struct Metrics {
     pub(crate) failures: Family<CollectorLabel, Counter>,
     /// Images and containers known.
     pub(crate) known: Family<CollectorLabel, Gauge>,
-    /// Whether every pod of the node is known (1), or only limits apply (0).
+    /// True if every pod of the node is known (1), or only limits apply (0).
     pub(crate) pods_known: Gauge,
     /// Uses of images from events beyond the bound; the next listing shows them.
     pub(crate) dropped_uses: Counter,

@@ -1,4 +1,4 @@
-//! Which pods exist on this node, and which images they name (spec `node-gc.md`, section 14.4).
+//! Pods of this node, and the images that they name (spec `node-gc.md`, section 14.4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ const MAX_PODS: usize = 100_000;
 const EMPTY_CONFIRMATIONS: u32 = 3;
 /// Timeout of a query within a pass, whose removals wait for it.
 const REFRESH_IN_PASS: Duration = Duration::from_secs(2);
-/// How long a UID must be unknown before its pod counts as gone.
+/// Minimum time that a UID must be unknown before its pod counts as gone.
 const SAFETY_DELAY: GoDuration = GoDuration::from_seconds(60);
 /// Static pods: the hash of the manifest, which the runtime uses as UID.
 const CONFIG_HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
@@ -55,7 +55,7 @@ pub struct Pods {
     /// Images that pods name, with or without a container yet.
     pub(crate) named_images: Vec<Arc<str>>,
     empty_answers: u32,
-    /// Whether the source has answered at all.
+    /// True if the source has answered at all.
     answered: bool,
     /// Why the folder of static manifests could not be read.
     unreadable: Option<String>,
@@ -241,7 +241,7 @@ impl Pods {
         })
     }
 
-    /// Whether every pod of the node is known.
+    /// Reports whether every pod of the node is known.
     pub(crate) fn is_synced(&self) -> bool {
         self.view.state == OracleState::Synced
     }
@@ -259,7 +259,7 @@ impl Pods {
         self.view.record_unknown(listed, now);
     }
 
-    /// What passes skip because pods are unknown, as text.
+    /// Describes the work that passes skip because pods are unknown.
     pub(crate) fn reservations(&self, now: UnixNanoseconds) -> Option<String> {
         let only_limits = "only limits apply to their remains";
         match &self.view.state {

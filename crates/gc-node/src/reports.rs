@@ -27,9 +27,10 @@ pub struct ReportTarget {
 /// Writes the report of a node onto a Lease that the Node owns, so that it is deleted with the Node.
 pub(crate) struct Reporter {
     target: ReportTarget,
-    /// What the Lease says, and the UID of the Node that owns it; `None` until it was read, and after a failure.
+    /// Last known report of the Lease, and the UID of the Node that owns it; `None` until it was read, and after a
+    /// failure.
     known: Option<(NodeReport, String)>,
-    /// What was removed before the report was written last.
+    /// Removals before the last write of the report.
     reported: Tally,
     has_warned: bool,
 }
@@ -76,7 +77,7 @@ impl Reporter {
         Ok(())
     }
 
-    /// What an earlier agent has reported, the UID of the Node, and whether there is a Lease.
+    /// Reads an earlier agent's report, the UID of the Node, and whether there is a Lease.
     async fn read(&self) -> Result<(NodeReport, String, bool)> {
         let ReportTarget { client, node, .. } = &self.target;
         let mut path = "/api/v1/nodes/".to_owned();

@@ -201,7 +201,8 @@ pub(crate) fn lock_runtime(endpoint: &Endpoint) -> Result<Option<File>> {
     }
 }
 
-/// Whether a socket is on another filesystem than its directory: it was mounted by itself, and others see it in other directories.
+/// Reports whether a socket is on another filesystem than its directory: it was mounted by itself, and others see it
+/// in other directories.
 fn is_mounted_alone(socket: &Path, folder: &File) -> bool {
     let (Ok(socket), Ok(folder)) = (fs::metadata(socket), folder.metadata()) else { return false };
     socket.dev() != folder.dev()

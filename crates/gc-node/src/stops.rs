@@ -41,7 +41,7 @@ impl Stops {
         self.patience = PATIENCE_ONCE;
     }
 
-    /// Whether a container is being stopped.
+    /// Reports whether a container is being stopped.
     pub(crate) fn includes(&self, container: &ContainerId) -> bool {
         lock(&self.under_way).contains(container)
     }

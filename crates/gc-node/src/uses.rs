@@ -50,7 +50,7 @@ impl SeenUses {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether there are none.
+    /// Reports whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }

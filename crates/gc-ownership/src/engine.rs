@@ -230,8 +230,8 @@ impl Engine {
         self.clock.next()
     }
 
-    /// Whether only repeated live reads of owners are left: nothing is queued or in flight, no item is to be retried,
-    /// and every remaining read has been made at least as often as it takes to stop waiting for it.
+    /// Reports whether only repeated live reads of owners are left: nothing is queued or in flight, no item is to be
+    /// retried, and every remaining read has been made at least as often as it takes to stop waiting for it.
     #[must_use]
     pub fn only_polls_left(&self) -> bool {
         self.effects.in_flight() == 0
@@ -243,7 +243,7 @@ impl Engine {
             })
     }
 
-    /// Whether the wait at start is over.
+    /// Reports whether the wait at start is over.
     #[must_use]
     pub fn is_started(&self) -> bool {
         self.started

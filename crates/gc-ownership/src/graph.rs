@@ -114,7 +114,7 @@ struct Edge {
     flags: u8,
 }
 
-/// What a reference leads to by its text.
+/// Meaning of a reference by its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// Nothing that is served.
@@ -334,7 +334,7 @@ impl Graph {
         }
     }
 
-    /// What recreates an object, as far as its labels and annotations say.
+    /// Returns the recreator of an object, by its labels and annotations.
     pub(crate) fn recreator(&self, id: NodeId) -> Option<&Recreator> {
         self.recreators.get(id)
     }
@@ -348,7 +348,7 @@ impl Graph {
         0..self.nodes.slots()
     }
 
-    /// Whether a slot holds a node that is seen, proven gone, or referred to.
+    /// Reports whether a slot holds a node that is seen, proven gone, or referred to.
     pub(crate) fn is_live(&self, id: NodeId) -> bool {
         let node = self.nodes.get(id);
         self.index.find(hash(node.uid), |&other| other == id).is_some()
@@ -435,7 +435,7 @@ impl Graph {
         self.set(id, Flag::FOREIGN, deletion.foreign_finalizers);
     }
 
-    /// Whether a node's references equal these.
+    /// Reports whether a node's references equal these.
     pub(crate) fn owners_equal(&self, id: NodeId, owners: &[OwnerReference]) -> bool {
         let mut cursor = self.nodes.get(id).first_edge;
         for owner in owners {
@@ -685,7 +685,7 @@ impl Graph {
         if namespace == CLUSTER { Target::InvalidScope } else { Target::Place(resource, namespace) }
     }
 
-    /// Whether a reference leads to where its owner is, or was.
+    /// Reports whether a reference leads to where its owner is, or was.
     pub(crate) fn matches(&self, edge: EdgeId) -> bool {
         let stored = self.edges.get(edge);
         let owner = self.nodes.get(stored.owner);
@@ -693,9 +693,9 @@ impl Graph {
             && self.target(edge) == Target::Place(owner.resource, owner.namespace)
     }
 
-    /// Whether a reference led to where the removal of its owner was observed, and the owner's kind was removed after
-    /// it. That the kind is no longer served does not weaken the proof (a definition is removed right after its last
-    /// object).
+    /// Reports whether a reference led to where the removal of its owner was observed, and the owner's kind was
+    /// removed after it. That the kind is no longer served does not weaken the proof (a definition is removed right
+    /// after its last object).
     pub(crate) fn matched_before_its_kind_went(&self, edge: EdgeId) -> bool {
         let stored = self.edges.get(edge);
         let owner = self.nodes.get(stored.owner);
@@ -726,7 +726,7 @@ impl Graph {
     }
 }
 
-/// How a node is removed.
+/// Way in which a node is removed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Departure {
     /// Its removal was observed, at this version.

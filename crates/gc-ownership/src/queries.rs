@@ -24,7 +24,7 @@ pub const BLOCKERS_LISTED: usize = 8;
 /// Maximum depth of paths.
 pub const DEPTH_SHOWN: usize = 64;
 
-/// Whether a node's object exists.
+/// Existence of a node's object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// It was observed and exists.
@@ -48,7 +48,7 @@ pub struct NodeView {
     pub kind: Arc<str>,
     /// Name.
     pub name: Arc<str>,
-    /// Whether it exists.
+    /// Existence of the object.
     pub presence: Presence,
     /// The last observed version.
     pub resource_version: ResourceVersion,

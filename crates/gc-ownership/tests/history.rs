@@ -1,6 +1,6 @@
-//! How the engine handles a history that runs backwards (a restored backup, a list from a stale cache), barriers that
-//! overtake watches, queues whose objects are removed, and events that make no sense at all. Most of these were found
-//! by the simulator; each is a short story here.
+//! Histories that run backwards (a restored backup, a list from a stale cache), barriers that overtake watches,
+//! queues whose objects are removed, and events without any sense. Most of these were found by the simulator; each is
+//! a short story here.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests may panic")]
 
 mod support;

@@ -467,7 +467,7 @@ impl World {
         assert_eq!(self.engine.stats().objects, self.model.objects().count(), "{:#?}", self.trace);
     }
 
-    /// Whether a foreground deletion rightly waits: for a blocking dependent that other finalizers block.
+    /// Reports whether a foreground deletion rightly waits: for a blocking dependent that other finalizers block.
     fn is_held(&self, owner: &ObservedObject, seen: &mut BTreeSet<Uid>) -> bool {
         seen.insert(owner.uid.clone())
             && self.model.objects().filter(|object| object.uid != owner.uid).any(|dependent| {

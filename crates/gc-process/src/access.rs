@@ -1,4 +1,4 @@
-//! How the commands reach a cluster: kubectl's flags, with kubectl's meaning.
+//! Connection of the commands to a cluster: kubectl's flags, with kubectl's meaning.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::{UsageError, preflight};
 /// The heading of these flags in help texts.
 pub const HEADING: &str = "Cluster options";
 
-/// Which cluster, as whom.
+/// Flags that select the cluster and the user.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = HEADING)]
 pub struct Access {
@@ -28,7 +28,7 @@ pub struct Access {
     request_timeout: String,
 }
 
-/// What is chosen of a kubeconfig, or replaces it.
+/// Selection from a kubeconfig, or replacements of it.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = HEADING)]
 pub struct ContextFlags {
@@ -56,19 +56,19 @@ pub struct ContextFlags {
 }
 
 impl ContextFlags {
-    /// Whether a flag says which cluster is meant.
+    /// Reports whether a flag says which cluster is meant.
     fn names_a_cluster(&self) -> bool {
         let named = [&self.context, &self.cluster, &self.user, &self.server];
         self.token.is_some() || named.into_iter().any(Option::is_some)
     }
 
-    /// Whether any flag was given.
+    /// Reports whether any flag was given.
     #[must_use]
     pub fn is_given(&self) -> bool {
         self.names_a_cluster() || self.impersonate.is_some()
     }
 
-    /// What they say, with this kubeconfig.
+    /// Resolves the flags with this kubeconfig.
     pub(crate) fn with_kubeconfig(&self, kubeconfig: Option<PathBuf>, caller: Caller) -> ClusterAccess {
         // The credentials of a server on this machine are for no other server, nor are those of a pod.
         let is_open = kubeconfig.is_none() && self.server.is_none();
@@ -126,18 +126,18 @@ pub fn patience(text: &str) -> Result<Duration, UsageError> {
 }
 
 impl Access {
-    /// How long everything may take.
+    /// Returns the time limit of the whole command.
     pub fn patience(&self) -> Result<Duration, UsageError> {
         patience(&self.request_timeout)
     }
 
-    /// Whether a flag says which cluster is meant.
+    /// Reports whether a flag says which cluster is meant.
     #[must_use]
     pub fn names_a_cluster(&self) -> bool {
         self.kubeconfig.is_some() || self.context.names_a_cluster()
     }
 
-    /// What the flags say.
+    /// Converts the flags to a cluster and user.
     #[must_use]
     pub fn of_cluster(&self) -> ClusterAccess {
         self.context.with_kubeconfig(self.kubeconfig.clone(), Caller::Person)

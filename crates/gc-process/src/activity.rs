@@ -1,4 +1,4 @@
-//! What the collectors of this process are doing, so that a test can wait until nothing is left to do.
+//! Activity of this process's collectors, so that a test can wait until everything is done.
 //!
 //! Each collector has an [`ActivityTracker`]: its requests on their way are counted where they are sent, its watches are followed
 //! until they are read, and its engine is checked through [`Instrumented`] each time it gets an event or is polled for an effect.
@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use delivery::Delivery;
 pub use delivery::TrackedAnswer;
 
-/// How often is looked whether everything rests.
+/// Interval of the checks for rest.
 const LOOK_PERIOD: Duration = Duration::from_millis(1);
 
 /// Tasks that a change passes between a watch and the engine that it is for: one reads it, one takes it. Each of them has its
@@ -50,7 +50,7 @@ struct ActivityState {
     generation: AtomicU64,
 }
 
-/// What one collector is doing.
+/// Activity of one collector.
 #[derive(Default)]
 pub struct ActivityTracker {
     activity: Activity,
@@ -58,13 +58,13 @@ pub struct ActivityTracker {
     /// Its watches; those that have ended are forgotten when the next one begins.
     watches: Mutex<Vec<Weak<Delivery>>>,
     engines: Mutex<BTreeMap<u8, EngineState>>,
-    /// What it reconciles, where it has no engine.
+    /// Pending work, where it has no engine.
     waiting: Mutex<PendingWork>,
     /// Rises whenever everything that waits for others is to be checked again.
     nudges: watch::Sender<u64>,
 }
 
-/// What a controller without an engine has to do.
+/// Pending work of a controller without an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PendingWork {
     /// Number of objects that it has something to do for.
@@ -92,14 +92,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether one of these lines is about the component of another one.
+/// Reports whether one of these lines is about the component of another one.
 fn names(lines: &[String], other: &str) -> bool {
     let component = |line: &str| line.split(':').next().map(str::to_owned);
     lines.iter().any(|line| component(line) == component(other))
 }
 
-/// Whether the store has changes that watches cannot be fed with yet. A store behind a network is not asked each time: its
-/// changes come within the time that everything must rest for.
+/// Reports whether the store has changes that watches cannot be fed with yet. A store behind a network is not asked
+/// each time: its changes come within the time that everything must rest for.
 fn is_ahead_of_watches(registry: &Registry) -> bool {
     registry.blocks() != Blocking::Always
         && registry.newest().is_ok_and(|newest| registry.watch_progress() < newest)
@@ -133,7 +133,7 @@ impl Activity {
         self.0.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Which components have something left to do, and what; empty if none has.
+    /// Returns the components with pending work, and the work; empty if there is none.
     fn moving(&self, registry: &Registry, now: Timestamp) -> Vec<String> {
         let mut moving = Vec::new();
         let catalog = registry.catalog();
@@ -240,7 +240,7 @@ impl ActivityTracker {
         self.activity.happened();
     }
 
-    /// What it has to do.
+    /// Sets its pending work.
     pub fn set_waiting(&self, waiting: PendingWork) {
         if std::mem::replace(&mut *lock(&self.waiting), waiting) != waiting {
             self.activity.happened();
@@ -274,7 +274,7 @@ impl ActivityTracker {
             report("an object is due".to_owned());
         }
         for state in lock(&self.engines).values() {
-            // What is not served is never listed, and delays nothing.
+            // A resource that is not served is never listed, and delays nothing.
             let is_served = |kind: &&Kind| {
                 let gvr = kind.info().gvr;
                 catalog.find(&gvr.group, &gvr.version, &gvr.resource).is_some()
@@ -317,7 +317,7 @@ impl Drop for InFlightGuard {
     }
 }
 
-/// Whether a path and query ask for a watch, whose answer does not end.
+/// Reports whether a path and query ask for a watch, whose answer does not end.
 pub fn is_watch(uri: &http::Uri) -> bool {
     let pairs = uri.query().unwrap_or_default().split('&');
     pairs.filter_map(|pair| pair.strip_prefix("watch=")).any(|value| matches!(value, "true" | "1"))
@@ -325,7 +325,7 @@ pub fn is_watch(uri: &http::Uri) -> bool {
 
 /// An engine that says when it rests.
 pub trait Settled {
-    /// Whether it waits for nothing but the passing of time, or for others than itself.
+    /// Reports whether it waits for nothing but the passing of time, or for others than itself.
     fn rests(&self) -> bool;
     /// When something of it is due by the clock of the collectors, if anything is.
     fn due(&self) -> Option<Timestamp>;
@@ -488,7 +488,7 @@ mod tests {
         activity.settle(registry, &clock, Duration::ZERO, || ready(())).await
     }
 
-    /// What runs beside a server.
+    /// Simulates the tasks beside a server.
     fn pump(registry: &Registry) {
         match registry.poll_pump(&mut Context::from_waker(Waker::noop())) {
             Poll::Pending => {}
@@ -511,8 +511,8 @@ mod tests {
         assert_eq!(settled(&activity, &registry).await, Ok(()));
     }
 
-    /// Who waits for all but one collector took its name for all that was left, while another one had yet to take a change from
-    /// its queue.
+    /// A waiter took the name of one collector for all the remaining work, while another collector had yet to take a
+    /// change from its queue.
     #[tokio::test]
     async fn what_is_in_a_queue_shows() {
         let registry = Registry::open(Arc::new(MemoryStorage::default()), Config::default()).unwrap();

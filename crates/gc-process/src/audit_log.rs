@@ -1,4 +1,4 @@
-//! What the log says of decisions, and the report of a dry run.
+//! Log lines about decisions, and the report of a dry run.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -21,10 +21,10 @@ use crate::private_files;
 
 /// The last lines of the log that are shown where the start fails.
 const SHOWN_LOG_LINES: usize = 20;
-/// How long the process may take to end, and how often is looked.
+/// Maximum time for the process to end, and the interval of the checks.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
-/// How long a process may hold the lock before it writes who it is, or after it took that back.
+/// Maximum time that a process may hold the lock before it writes its identity, or after it removed it.
 const WRITE_PATIENCE: Duration = Duration::from_secs(2);
 /// Largest mark that is read.
 const MAXIMUM_MARK_BYTES: u64 = 64 * 1024;
@@ -33,7 +33,7 @@ const MAXIMUM_MARK_BYTES: u64 = 64 * 1024;
 #[derive(Clone, Debug, Args)]
 pub struct DownOptions {}
 
-/// Who runs in the background.
+/// Process that runs in the background.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Background {
     process: i32,
@@ -75,7 +75,7 @@ impl Place {
         self.0.join("up.log")
     }
 
-    /// Who holds the lock, if anybody does.
+    /// Returns the process that holds the lock, if any.
     fn running(&self) -> anyhow::Result<Option<Background>> {
         let mut text = String::new();
         // A process that begins or ends holds the lock on an empty file for a moment.

@@ -169,7 +169,7 @@ impl CollectorMetrics {
     }
 }
 
-/// What was reported last.
+/// Last reported values.
 #[derive(Default)]
 struct ReportedValues {
     decisions: u64,
@@ -240,7 +240,7 @@ impl Observer for ControllerObserver {
                 gauges.insert((reading.metric.name, labels));
             }
         }
-        // What is no longer read is no longer there.
+        // Objects that are no longer read no longer exist.
         for (name, labels) in reported.gauges.difference(&gauges) {
             if let Some(DeclaredMetric::Gauge(family)) = self.metrics.declared.get(name) {
                 family.remove(labels);

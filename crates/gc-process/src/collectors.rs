@@ -39,7 +39,7 @@ use crate::outside::{OutsideOptions, positive};
 /// The heading of these flags in help texts.
 pub const HEADING: &str = "Collectors";
 
-/// Which collectors run, and with which settings.
+/// Enabled collectors and their settings.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = HEADING)]
 pub struct ControllerOptions {
@@ -60,8 +60,8 @@ pub struct ControllerOptions {
     /// Maintain the condition `Unused` of claims: whether a pod refers to the claim, and since when none does
     #[arg(long)]
     pub claim_unused_condition: bool,
-    /// How long a legacy ServiceAccount token must be unused before it is invalidated, and invalidated before it is
-    /// deleted
+    /// Minimum time that a legacy ServiceAccount token must be unused before it is invalidated, and invalidated
+    /// before it is deleted
     #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = positive)]
     pub legacy_service_account_token_clean_up_period: Duration,
     /// Other tools whose annotations and labels let objects expire as well: kube-janitor, k8s-ttl-controller, kyverno
@@ -112,7 +112,7 @@ impl ControllerOptions {
             let others = if also.is_empty() { String::new() } else { format!(", {}", workloads::names()) };
             crate::UsageError::new(format!("--controllers: {error}{others}"))
         })?;
-        // Whether a provider can be used is said before anything starts.
+        // An unusable provider is reported before anything starts.
         self.outside.provider()?;
         self.notices.webhook()?;
         if !self.foreign_expiry.is_empty() && !enabled.contains(&Controller::Expiry) {
@@ -147,7 +147,7 @@ impl Settled for gc_ownership::Engine {
 }
 
 impl Settled for ExpiryEngine {
-    /// What it has to do is due at a time, or on its way as a request.
+    /// Its work is due at a time, or in flight as a request.
     fn rests(&self) -> bool {
         true
     }
@@ -160,7 +160,7 @@ impl Settled for ExpiryEngine {
 /// Makes the audit sinks of a collector; the table says which resources its effects are about.
 pub type MakeSinks = dyn Fn(Controller, &ResourceTable) -> Vec<Arc<dyn Observer>> + Send + Sync;
 
-/// What the collectors are started with; `kubegc run` starts that of owner references itself.
+/// Start settings of the collectors; `kubegc run` starts that of owner references itself.
 #[derive(Clone)]
 pub struct Surroundings {
     /// The clock that they use.
@@ -171,7 +171,7 @@ pub struct Surroundings {
     pub sinks: Arc<MakeSinks>,
     /// The journal among them that a server with collectors shows, if it keeps one.
     pub journal: Option<Arc<Journal>>,
-    /// What stops them.
+    /// Restraints of the collectors.
     pub restraints: Restraints,
     /// Where it is recorded whether they have something left to do.
     pub activity: Activity,
@@ -199,9 +199,9 @@ impl Surroundings {
     }
 }
 
-/// How the namespace controller learns of terminating namespaces, and when it begins.
+/// Source of terminating namespaces for the namespace controller, and its start.
 pub struct NamespaceOptions {
-    /// How long a terminating namespace is left alone first.
+    /// Delay before the first pass over a terminating namespace.
     pub settle: Duration,
     /// The server has only just started: no earlier request can still be in progress.
     pub is_first: bool,
@@ -299,7 +299,7 @@ impl RunningCollectors {
         table: ResourceTable,
         observer: Arc<dyn Observer>,
     ) -> Arc<dyn Observer> {
-        // Whether it can be used was found out before the start.
+        // The webhook was checked before the start.
         let Ok(Some(webhook)) = settings.notices.webhook() else { return observer };
         let (sender, sending) = NoticeSender::new(webhook, table, system_clock()());
         self.add(|stopped| async move {

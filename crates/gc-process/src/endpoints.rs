@@ -1,5 +1,4 @@
-//! What the endpoints of kubegc itself have in common: a path that several of them know, the bound of what they read, and
-//! their failures.
+//! Common parts of kubegc's own endpoints: a shared path, the bound of request bodies, and failures.
 
 use serde_json::{Value, json};
 

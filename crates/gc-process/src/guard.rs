@@ -61,8 +61,8 @@ pub fn cross_site(method: &Method, headers: &HeaderMap) -> Option<&'static str> 
     (method == Method::POST && !is_json).then_some("the Content-Type of an order is application/json")
 }
 
-/// Whether somebody follows a link on another site to the page. Its cookie is not sent then; what is answered is a page
-/// without content that comes again, from this site.
+/// Reports whether somebody follows a link on another site to the page. Its cookie is not sent then; what is answered
+/// is a page without content that comes again, from this site.
 pub fn is_arrival(request: &ExtensionRequest) -> bool {
     let sent = |name: &'static str| text(&request.headers, &HeaderName::from_static(name));
     request.method == Method::GET

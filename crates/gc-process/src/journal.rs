@@ -31,7 +31,8 @@ pub use serve::{FoundEntries, PATH, answer};
 pub const SERVER_JOURNAL: &str = "journal.jsonl";
 /// Maximum number of entries that wait for the disk; further ones are dropped and counted.
 const QUEUED_ENTRIES: usize = 8192;
-/// How long the thread lets entries gather after it has written some: under load, waking it for each costs more than writing it.
+/// Pause in which the thread gathers entries after it has written some: under load, waking it for each costs more
+/// than writing it.
 const GATHERING_PAUSE: Duration = Duration::from_millis(10);
 /// Searches at a time; each reads all files.
 const SEARCHES_AT_ONCE: usize = 2;
@@ -52,7 +53,7 @@ impl InMemoryOnly {
 /// Takes entries on any thread, and keeps and writes them on its own.
 pub struct Journal {
     recent: Arc<Recent>,
-    /// What the entries are written to, if anything.
+    /// File of the entries, if any.
     file: Option<PathBuf>,
     queue: Mutex<Option<SyncSender<Value>>>,
     writer: Mutex<Option<std::thread::JoinHandle<()>>>,
@@ -62,7 +63,7 @@ pub struct Journal {
     followers: Arc<Semaphore>,
 }
 
-/// What the journal's thread has.
+/// State of the journal's thread.
 struct Writer {
     recent: Arc<Recent>,
     file: Option<RotatedFile>,
@@ -141,7 +142,7 @@ impl Journal {
         }
     }
 
-    /// What it has about something: from its files, and from memory what no file has.
+    /// Returns the entries about something: from its files, and from memory those that no file has.
     pub fn search(&self, selection: &Selection) -> Found {
         let unwritten = self.recent.unwritten();
         let mut found = match self.file.as_deref().map(|file| search(file, selection)) {

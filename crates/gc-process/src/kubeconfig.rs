@@ -10,7 +10,7 @@ use crate::UsageError;
 
 /// The administrator's kubeconfig in a data directory.
 pub const FILE_NAME: &str = "admin.kubeconfig";
-/// What the cluster, the user and the context are called.
+/// Name of the cluster, the user and the context.
 const CLUSTER: &str = "kubegc";
 const USER: &str = "kubegc-admin";
 const ENTRIES: [(&str, &str); 3] = [("clusters", CLUSTER), ("users", USER), ("contexts", CLUSTER)];
@@ -29,7 +29,7 @@ pub fn default_data_dir() -> anyhow::Result<PathBuf> {
 /// The token of a pod's account.
 const TOKEN_OF_POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
-/// Who looks for a cluster that no flag names.
+/// Kind of command that looks for a cluster which no flag names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Caller {
     /// A person, as with kubectl: `~/.kube/config` comes before the account of a pod.
@@ -54,7 +54,7 @@ pub enum Found {
     Nowhere,
 }
 
-/// What there is to be found.
+/// Locations of kubeconfig files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct KubeconfigLocations {
     environment: bool,
@@ -89,7 +89,7 @@ fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| !value.is_empty())
 }
 
-/// Whether this process is in a pod that has an account.
+/// Reports whether this process is in a pod that has an account.
 #[must_use]
 pub fn is_in_pod() -> bool {
     is_set("KUBERNETES_SERVICE_HOST")
@@ -105,7 +105,7 @@ fn of_local_server() -> Option<PathBuf> {
     })
 }
 
-/// What is in a kubeconfig file; `None` if there is no such file. A file that is no kubeconfig is refused.
+/// Reads a kubeconfig file; `None` if there is no such file. A file that is no kubeconfig is refused.
 pub fn read(path: &Path) -> anyhow::Result<Option<Value>> {
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,

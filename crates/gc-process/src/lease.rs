@@ -13,7 +13,7 @@ const LEASE_NAMESPACE: &str = "kube-system";
 /// The heading of the election's flags in help texts.
 pub const HEADING: &str = "Leader election";
 
-/// Which Lease.
+/// Namespace and name of the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseName {
     /// Its namespace.
@@ -38,7 +38,7 @@ impl LeaseName {
     }
 }
 
-/// Which Lease the replicas of a collector share.
+/// Flags of the Lease that the replicas of a collector share.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = HEADING)]
 pub struct LeaseFlags {

@@ -14,7 +14,7 @@ pub enum Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// What it says, unless it is too long.
+    /// Returns the text, unless it is too long.
     #[must_use]
     pub const fn text(&self) -> Option<&'a [u8]> {
         match self {

@@ -18,7 +18,7 @@ use crate::outside::positive;
 
 /// Maximum number of notices that wait for the webhook; further ones are dropped and logged.
 const QUEUED_NOTICES: usize = 1_000;
-/// How often a notice is sent before it is given up.
+/// Maximum number of tries to send a notice.
 const TRIES: u32 = 5;
 /// Time before the second try; doubled with each further one.
 const FIRST_RETRY: Duration = Duration::from_secs(1);

@@ -33,19 +33,19 @@ use crate::reviews::{ReviewError, Reviews};
 
 /// Connections served at once; more wait.
 const MAX_CONNECTIONS: usize = 64;
-/// What everybody may ask: kubelets do, without credentials.
+/// Paths that are open to everybody: kubelets ask without credentials.
 const HEALTH_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
-/// How long a connection without a request is kept.
+/// Maximum time of a connection without a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the server shows.
+/// Contents of the server's pages.
 #[derive(Clone)]
 pub struct OperationsPages {
     /// The metrics.
     pub metrics: Arc<Registry>,
-    /// Whether the first passes are done.
+    /// `true` once the first passes are done.
     pub ready: Arc<AtomicBool>,
-    /// What else there is.
+    /// Further pages.
     pub pages: Option<Arc<dyn Pages>>,
 }
 
@@ -53,11 +53,11 @@ pub struct OperationsPages {
 pub enum PageAnswer {
     /// A document of this media type.
     Document(&'static str, String),
-    /// Whatever this brings.
+    /// The answer that this future returns.
     Asked(BoxFuture<'static, ExtensionAnswer>),
 }
 
-/// What a particular collector adds. Called on the server's tasks; a slow answer delays its client only.
+/// Pages that a collector adds. Called on the server's tasks; a slow answer delays its client only.
 pub trait Pages: Send + Sync {
     /// Brings the metrics up to date before they are shown.
     fn refresh(&self);
@@ -69,7 +69,7 @@ pub trait Pages: Send + Sync {
     }
     /// The page at a path, if there is one.
     fn page(&self, path: &str, query: &[(String, String)]) -> Option<PageAnswer>;
-    /// What is done by a POST to a path, if anything is.
+    /// Performs a POST to a path, if there is an action for it.
     fn order(&self, _path: &str, _query: &[(String, String)]) -> Option<PageAnswer> {
         None
     }
@@ -109,15 +109,15 @@ impl TlsFlags {
     }
 }
 
-/// Who may read what is shown.
+/// Access rule of the pages.
 pub enum Protection {
-    /// Whoever can reach it.
+    /// Everybody who can reach the server.
     Open,
     /// Users with permission, over TLS.
     Reviewed {
         /// The certificate.
         tls: Arc<ListenerTls>,
-        /// Who says who they are; without an API server no user is known.
+        /// Authenticator of users; without an API server no user is known.
         reviews: Option<Reviews>,
     },
 }

@@ -137,7 +137,7 @@ fn part(text: &str) -> Result<f64, String> {
 }
 
 impl OutsideOptions {
-    /// What storage can be destroyed.
+    /// Returns the deleters of storage.
     #[must_use]
     pub fn deleters(&self) -> Deleters {
         Deleters {
@@ -173,7 +173,7 @@ impl OutsideOptions {
         }
     }
 
-    /// Whether a machine provider is configured.
+    /// Reports whether a machine provider is configured.
     #[must_use]
     pub fn has_provider(&self) -> bool {
         self.cloud_inventory.is_some()
@@ -182,7 +182,7 @@ impl OutsideOptions {
             || self.cloud_aws_region.is_some()
     }
 
-    /// Who knows machines.
+    /// Returns the machine provider.
     pub fn provider(&self) -> Result<Option<Arc<dyn Provider>>, UsageError> {
         let unusable =
             |flag: &str, error: &dyn std::fmt::Display| UsageError::new(format!("{flag}: {error}"));

@@ -94,7 +94,7 @@ pub fn message(answer: &Answer) -> String {
     }
 }
 
-/// How long a server may be silent before it is said that something waits for it.
+/// Maximum silence of a server before the user is told that something waits for it.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Waits (or with `patient` false, does not) for a server that answers and knows us.
@@ -121,7 +121,7 @@ pub async fn reach(client: &ApiClient, patient: bool) -> anyhow::Result<()> {
                      expired",
                     client.address()
                 ),
-                // Who may not see the version may still see objects.
+                // A user who may not read the version may still read objects.
                 status if status.is_success() || status == StatusCode::FORBIDDEN => return Ok(()),
                 status => format!("{}: {}", status.as_u16(), message(&answer)),
             },
@@ -140,7 +140,7 @@ pub async fn reach(client: &ApiClient, patient: bool) -> anyhow::Result<()> {
     }
 }
 
-/// Whether the server is that of `kubegc up`, which runs collectors of its own.
+/// Reports whether the server is that of `kubegc up`, which runs collectors of its own.
 pub async fn has_collectors(client: &ApiClient) -> bool {
     let answer = client.call(request(Method::GET, crate::endpoints::CLOCK, None)).await;
     // Another server may answer every path with a page of its own.
@@ -162,7 +162,7 @@ pub async fn check_version(client: &ApiClient) {
     }
 }
 
-/// What is to be said about the answer of `/version`, if anything.
+/// Returns a warning about the answer of `/version`, if it is doubtful.
 #[must_use]
 pub fn doubtful_version(version: &Value) -> Option<String> {
     let number = |field: &str| {

@@ -1,4 +1,4 @@
-//! Who asks, and what they may do, as an API server says it: TokenReview and SubjectAccessReview.
+//! Users and their rights, as an API server reports them: TokenReview and SubjectAccessReview.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use crate::preflight;
 
-/// How long an answer of the API server counts, as for kube-controller-manager's own pages.
+/// Validity of an API server's answer, the same as for kube-controller-manager's own pages.
 const ANSWER_LIFETIME: Duration = Duration::from_secs(10);
 /// Maximum number of answers that are remembered; with more, all are forgotten.
 const REMEMBERED_ANSWERS: usize = 1_024;
@@ -77,7 +77,7 @@ impl Reviews {
         }
     }
 
-    /// Whose token it is; `None` if it belongs to no user.
+    /// Returns the user of a token; `None` if it belongs to no user.
     pub async fn user(&self, token: &str) -> Result<Option<UserInfo>, ReviewError> {
         if token.is_empty() || token.len() > LONGEST_TOKEN {
             return Ok(None);
@@ -95,13 +95,14 @@ impl Reviews {
         Ok(user)
     }
 
-    /// Whether a user may do something with a path that is no resource; the verb is a method in lower case.
+    /// Reports whether a user may do something with a path that is no resource; the verb is a method in lower case.
     pub async fn allows_path(&self, user: &UserInfo, verb: &str, path: &str) -> Result<bool, ReviewError> {
         let wish = json!({"nonResourceAttributes": {"verb": verb, "path": path}});
         self.allows(user, wish).await
     }
 
-    /// Whether a user may list a resource in a namespace (an empty one: everywhere); stars stand for all groups and resources.
+    /// Reports whether a user may list a resource in a namespace (an empty one: everywhere); stars stand for all
+    /// groups and resources.
     pub async fn allows_list(
         &self,
         user: &UserInfo,
@@ -215,7 +216,7 @@ mod tests {
             assert_eq!(reviews.user("other").await.unwrap(), None);
         }
         assert_eq!(asked.load(Ordering::Relaxed), 4);
-        // What cannot be a token is not asked about.
+        // A text that cannot be a token is not sent for review.
         assert_eq!(reviews.user("").await.unwrap(), None);
         assert_eq!(reviews.user(&"x".repeat(LONGEST_TOKEN + 1)).await.unwrap(), None);
         assert_eq!(asked.load(Ordering::Relaxed), 4);

@@ -1,4 +1,4 @@
-//! What people read: the one way to the terminal for text that others have a part in. Names, reasons and messages come from
+//! Text for people: the one way to the terminal for text from other sources. Names, reasons and messages come from
 //! whoever writes objects; what would command the terminal, or reorder the line, is shown in its place.
 
 use std::borrow::Cow;
@@ -16,8 +16,8 @@ macro_rules! __complain {
 }
 pub use __complain as complain;
 
-/// Whether a character is not shown as one: a control character, also one of C1, or one that changes the direction or the
-/// order of text.
+/// Reports whether a character is not shown as one: a control character, also one of C1, or one that changes the
+/// direction or the order of text.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'

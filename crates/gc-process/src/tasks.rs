@@ -1,4 +1,4 @@
-//! How the commands run what is asynchronous.
+//! Asynchronous tasks of the commands.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use futures::future::LocalBoxFuture;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinError;
 
-/// How long tasks that are still running when a command has ended may delay its exit.
+/// Maximum time by which tasks that still run may delay the exit of a command.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A runtime on all processors.

@@ -1,6 +1,6 @@
 //! YAML as kubegc reads and writes it: errors in one line; lists as far in as what they belong to, and long text in one line.
 
-/// What the parser advises to programs that call it.
+/// Advice of the parser that is meant for programmers.
 const ADVICE: [&str; 2] = [
     ", set DuplicateKeyPolicy in Options if acceptable",
     "If you just use !!binary for documentation/annotation, set ignore_binary_tag_for_string in Options",

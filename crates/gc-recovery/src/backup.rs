@@ -23,10 +23,10 @@ use serde::Deserialize;
 
 use format::{Entry, FormatError, Head, Reader, Writer};
 
-/// How far a restored store is ahead of the one that was saved, at least: further than any server has counted between the
-/// backup and its end, so that no client meets a resourceVersion that meant something else before.
+/// Minimum lead of a restored store over the saved one: more than any server has counted between the backup and its
+/// end, so that no client meets a resourceVersion that meant something else before.
 const REVISIONS_AHEAD: u64 = 1_000_000_000;
-/// How often a backup begins again because the history that it reads was compacted meanwhile.
+/// Maximum number of times that a backup starts because the history that it reads was compacted meanwhile.
 const ATTEMPTS: usize = 3;
 /// Most objects that are read from a store at a time.
 const PAGE_OBJECTS: usize = 1000;
@@ -43,7 +43,7 @@ pub struct Saved {
     pub objects: u64,
     /// The revision of the store that they were read at.
     pub revision: u64,
-    /// Whether the keys are in it.
+    /// True if the keys are in it.
     pub has_keys: bool,
 }
 
@@ -242,7 +242,7 @@ pub struct Restored {
     pub objects: u64,
     /// When the backup was taken, in RFC 3339.
     pub taken_at: String,
-    /// Whether the backup has keys.
+    /// True if the backup has keys.
     pub has_keys: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What a relink compares with the cluster: a Velero backup, a file of `kubegc backup`, the records of `kubegc recorder`, or
-//! manifests. A file says itself what it is.
+//! Sources that a relink compares with the cluster: a Velero backup, a file of `kubegc backup`, the records of
+//! `kubegc recorder`, or manifests. A file says itself what it is.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -17,9 +17,9 @@ use super::store;
 use super::velero::{self, MAX_OBJECTS};
 use crate::backup::format::{Entry, Reader as SavedReader};
 
-/// How a compressed archive begins.
+/// First bytes of a compressed archive.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
-/// How a file of `kubegc backup` begins.
+/// First bytes of a `kubegc backup` file.
 const SAVED: &[u8] = b"{\"format\":\"kubegc.io/backup";
 /// Files of a directory that are manifests end so.
 const MANIFEST_ENDS: [&str; 3] = ["json", "yaml", "yml"];
@@ -65,7 +65,7 @@ fn saved(input: impl BufRead, backup: &mut Backup, catalog: &Catalog) -> anyhow:
         let mut parts = item.key.split('/').skip(1);
         let (Some(group), Some(name)) = (parts.next(), parts.next()) else { continue };
         let group = if group == CORE { "" } else { group };
-        // What is not served any more has no kind, and nothing to be linked to.
+        // A resource that is no longer served has no kind, and nothing to link to.
         let Some(resource) = catalog.named(&GroupResource::new(group, name)) else { continue };
         let Ok(mut object) = serde_json::from_slice::<Value>(&item.value) else { continue };
         object["apiVersion"] = resource.api_version().into();

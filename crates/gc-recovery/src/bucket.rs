@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use super::seal::Reader;
 use super::store::{self, Bounds};
 
-/// How long records are collected before they are written.
+/// Time for which records are collected before they are written.
 pub const FLUSH_PERIOD: Duration = Duration::from_secs(10);
 /// From this size on they are written at once, bytes.
 const BATCH_BYTES: usize = 1 << 20;
@@ -30,7 +30,7 @@ const LARGEST_BATCH: usize = 16 << 20;
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 /// Time between two removals of what exceeds the bounds.
 const PRUNE_PERIOD: Duration = Duration::from_mins(10);
-/// How long the end of a recorder waits for what is not written yet.
+/// Maximum wait of a stopping recorder for unwritten records.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 /// Objects that are read or deleted at a time.
 const IN_FLIGHT: usize = 8;
@@ -85,7 +85,7 @@ pub(super) async fn each(
     Ok(())
 }
 
-/// What is written at once.
+/// Records that are written together.
 struct Batch {
     key: String,
     body: Bytes,
@@ -352,7 +352,7 @@ mod tests {
     #[tokio::test]
     async fn records_come_back_from_a_bucket() {
         let (endpoint, bucket) = serve().await;
-        // What is no file of records stays.
+        // A file that is not one of records stays.
         bucket.lock().unwrap().objects.insert("shop/deleted-notes.txt".into(), Bytes::from_static(b"x"));
         let now = gather::now().0;
         write_all(&endpoint, &[of(now + 50, "c", 1), of(now + 51, "d", 1)]).await;
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(bucket.lock().unwrap().objects.len(), 3);
     }
 
-    /// What was collected while the bucket refused is written once it does not.
+    /// Records that were collected while the bucket refused are written once it accepts.
     #[tokio::test]
     async fn a_bucket_that_refuses_is_tried_again() {
         /// More than are queued.

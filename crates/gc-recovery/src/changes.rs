@@ -6,7 +6,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, StatusCode};
 use serde_json::Value;
 
-/// What a PATCH contains.
+/// Media type of the patches.
 const MERGE: &str = "application/merge-patch+json";
 
 /// Why a request changed nothing, as far as is known.
@@ -26,7 +26,7 @@ pub(crate) enum ChangeError {
 }
 
 impl ChangeError {
-    /// Whether it was refused with this code.
+    /// Reports whether it was refused with this code.
     pub(crate) fn is(&self, wanted: StatusCode) -> bool {
         matches!(self, Self::Refused { code, .. } if *code == wanted.as_u16())
     }

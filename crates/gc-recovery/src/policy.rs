@@ -1,13 +1,13 @@
-//! What a recorder keeps.
+//! Records that a recorder keeps.
 
 use gc_collectors::policies::name_matches;
 use gc_process::UsageError;
 use gc_types::{GoDuration, parse_quantity};
 use serde::Deserialize;
 
-/// How long records are kept unless the policy says otherwise.
+/// Default retention of records.
 const MAX_AGE: &str = "7d";
-/// How much is kept unless the policy says otherwise.
+/// Default maximum size of records.
 const MAX_SIZE: &str = "1Gi";
 /// Never recorded: there are many, and nothing would create them again.
 const NEVER: [&str; 4] = ["events", "events.events.k8s.io", "leases.coordination.k8s.io", "secrets"];
@@ -42,7 +42,7 @@ impl Default for WirePolicy {
     }
 }
 
-/// What is recorded, and how much of it is kept.
+/// Resources to record, and the bounds of the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordingPolicy {
     resources: Vec<String>,
@@ -94,13 +94,13 @@ impl RecordingPolicy {
         })
     }
 
-    /// How much is kept, and how long.
+    /// Returns the bounds by size and age.
     #[must_use]
     pub fn bounds(&self) -> super::store::Bounds {
         super::store::Bounds { max_age_milliseconds: self.max_age_milliseconds, max_bytes: self.max_bytes }
     }
 
-    /// Whether a resource (`deployments.apps`) is watched at all.
+    /// Reports whether a resource (`deployments.apps`) is watched at all.
     pub(crate) fn watches(&self, resource: &str) -> bool {
         if resource == "secrets" {
             return !self.secrets.is_empty();
@@ -114,7 +114,7 @@ impl RecordingPolicy {
         self.resources.iter().map(String::as_str).filter(move |pattern| !matches(pattern))
     }
 
-    /// Whether the last state of an object is kept. The namespace is empty at cluster scope.
+    /// Reports whether the last state of an object is kept. The namespace is empty at cluster scope.
     #[must_use]
     pub fn keeps(&self, resource: &str, namespace: &str, name: &str) -> bool {
         if resource == "secrets" {

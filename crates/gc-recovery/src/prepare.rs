@@ -36,11 +36,11 @@ pub struct Pause {
     pub resume: Option<String>,
 }
 
-/// What to pause before a restore.
+/// Controllers to pause before a restore.
 pub struct Preparation {
     /// In the order in which they are to be paused.
     pub pauses: Vec<Pause>,
-    /// What could not be read.
+    /// Resources that could not be read.
     pub unseen: Vec<String>,
 }
 
@@ -130,7 +130,7 @@ pub async fn ask(gatherer: &Gatherer, backup: Option<&Backup>) -> Preparation {
     found
 }
 
-/// Whether somebody holds a Lease.
+/// Reports whether somebody holds a Lease.
 async fn holds(gatherer: &Gatherer, namespace: &str, name: &str, unseen: &mut Vec<String>) -> bool {
     let leases = GroupResource::new("coordination.k8s.io", "leases");
     match gatherer.object(&leases, namespace, name).await {

@@ -82,7 +82,7 @@ async fn check(client: &ApiClient, policy: &RecordingPolicy, served: &Discovery)
     let mut recorded = wanted.len();
     for (resource, gvr) in &wanted {
         let path = format!("{}/{}?limit=1", gc_types::api_path(&gvr.group, &gvr.version), gvr.resource);
-        // What fails in another way is tried again by its watch.
+        // Other failures are retried by the watch of the resource.
         if let Err(error) = send(client, Method::GET, &path, None).await
             && error.is(StatusCode::FORBIDDEN)
         {

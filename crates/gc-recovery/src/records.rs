@@ -55,7 +55,7 @@ impl fmt::Display for RecordLocation {
     }
 }
 
-/// Which records, and how they are reached.
+/// Flags that select records and their location.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Records")]
 pub struct RecordsFlags {

@@ -28,7 +28,7 @@ pub use answer::RelinkAnswer;
 
 /// Patches in flight at a time.
 const IN_FLIGHT: usize = 16;
-/// How often the cluster is read and patched while controllers change what is patched.
+/// Maximum number of rounds of reading and patching while controllers change the same objects.
 const ROUNDS: usize = 3;
 /// Resources that are named of those that could not be listed.
 const NAMED_RESOURCES: usize = 3;
@@ -148,7 +148,7 @@ fn takes_part(resource: &Resource) -> bool {
     resource.is_collectable() && &*resource.name.resource != "events"
 }
 
-/// What is read of a resource: of volumes and their claims everything, of others the metadata.
+/// Returns the part of a resource that is read: of volumes and their claims everything, of others the metadata.
 fn reading(resource: &Resource) -> Reading {
     let is_bound = resource.name.group.is_empty()
         && matches!(&*resource.name.resource, "persistentvolumes" | "persistentvolumeclaims");
@@ -203,7 +203,7 @@ async fn told_mappings(gatherer: &Gatherer, cluster: &Cluster, evidence: &mut Ev
             }
         }
     };
-    // Whoever may not read them has the labels, and the flag.
+    // A user who may not read them has the labels, and the flag.
     let _ = gatherer.each(resource, "", Reading::Whole, take).await;
     for (old, new) in told {
         backup.mappings.entry(old).or_default().insert(new);

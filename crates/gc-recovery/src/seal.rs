@@ -78,7 +78,7 @@ impl Writer {
 pub struct Trust {
     /// Public keys of recorders.
     pub keys: Vec<PublicKey>,
-    /// Whether records are believed that no recorder has signed.
+    /// True if records are believed that no recorder has signed.
     pub accepts_unsigned: bool,
 }
 

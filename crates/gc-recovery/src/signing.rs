@@ -166,7 +166,7 @@ pub(crate) enum Origin<'l> {
     Forged,
 }
 
-/// Whether a line is a signed record that is not encrypted.
+/// Reports whether a line is a signed record that is not encrypted.
 pub(crate) fn is_signed(line: &[u8]) -> bool {
     line.strip_prefix(SIGNED.as_bytes()).is_some_and(|rest| rest.starts_with(b" "))
 }

@@ -22,7 +22,7 @@ const LARGEST_FILE: u64 = 64 << 20;
 /// The longest line that is read: the largest object of an API server, with room for its escapes.
 const LONGEST_LINE_BYTES: usize = 32 << 20;
 
-/// What is kept.
+/// Bounds of the kept records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The age above which records are removed.
@@ -102,7 +102,7 @@ impl RecordStore {
         };
         tracing::error!(%error, removed = %oldest.display(), "a record could not be written; the oldest records were removed");
         std::fs::remove_file(oldest).with_context(|| format!("cannot remove {}", oldest.display()))?;
-        // What the writer holds is the torn line, which is not to be tried again when it is dropped.
+        // The writer holds the torn line, which must not be written again when it is dropped.
         let torn = std::mem::replace(&mut self.file, create(&self.directory, at)?);
         drop(torn.into_parts());
         self.bytes = 0;
@@ -126,8 +126,8 @@ impl RecordStore {
     }
 }
 
-/// How many of these files are to be removed, each given with the time of its last record and its size, oldest first: those that
-/// are too old, and the oldest ones while there is too much.
+/// Returns the number of files to remove, each given with the time of its last record and its size, oldest first:
+/// those that are too old, and the oldest ones while there is too much.
 pub(crate) fn surplus(files: &[(i64, u64)], max_age_milliseconds: i64, room: u64, now: Timestamp) -> usize {
     let mut total: u64 = files.iter().map(|(_, bytes)| bytes).sum();
     let is_surplus = move |(ended, bytes): &&(i64, u64)| {
@@ -139,7 +139,7 @@ pub(crate) fn surplus(files: &[(i64, u64)], max_age_milliseconds: i64, room: u64
     files.iter().take_while(is_surplus).count()
 }
 
-/// Whether a directory is one of a recorder.
+/// Reports whether a directory is one of a recorder.
 pub(crate) fn has_records(directory: &Path) -> anyhow::Result<bool> {
     Ok(!files(directory)?.is_empty())
 }
@@ -254,7 +254,7 @@ mod tests {
         }
         let kept = names(folder.path());
         assert!(kept.len() >= 14 && kept.last().unwrap() == "r99", "{kept:?}");
-        // What is older than a second is removed with the next file.
+        // Records that are older than a second are removed with the next file.
         store.prune(Timestamp(5_000)).unwrap();
         assert_eq!(files(folder.path()).unwrap().len(), 1, "the newest is never removed");
     }

@@ -141,7 +141,7 @@ fn is_whole(objects: &[Value]) {
     }
 }
 
-/// What is recorded, as far as the identity in the folder decrypts it.
+/// Reads the records, as far as the identity in the folder decrypts them.
 fn records(folder: &Path) -> Vec<Record> {
     let mut reader = Reader::with(Some(&folder.join(IDENTITY)), Trust::default()).unwrap();
     let mut records = Vec::new();
@@ -310,7 +310,7 @@ async fn a_restore_is_relinked() {
     }
     let (again, _) = relink::plan(&world.gatherer().await, "", &mut evidence, PATIENCE).await.unwrap();
     assert_eq!(again.patches.len(), found.patches.len() - half);
-    // What was changed meanwhile is not overwritten.
+    // A concurrent change is not overwritten.
     let stale = relink::perform(&world.client, &gatherer.catalog, &found.patches[..1]).await;
     assert!(stale.len() == 1 && stale[0].message.contains("409"), "{stale:?}");
     assert_eq!(relink::perform(&world.client, &gatherer.catalog, &again.patches).await, []);

@@ -27,7 +27,7 @@ pub use answer::UndoAnswer;
 
 /// Objects that are created at a time.
 const IN_FLIGHT: usize = 16;
-/// How often the creation of an object is tried whose definition is not established yet …
+/// Maximum number of tries to create an object whose definition is not established yet …
 const TRIES: usize = 20;
 /// … and the time between two tries.
 const TRY_PAUSE: Duration = Duration::from_millis(250);
@@ -170,7 +170,7 @@ pub async fn of_chosen(gatherer: &Gatherer, records: &[Record], chosen: &ChosenR
     undo
 }
 
-/// Whether the very owner is there.
+/// Reports whether the very owner is there.
 async fn presence(gatherer: &Gatherer, owner: &Place) -> Presence {
     let Some(resource) = gatherer.catalog.of_kind(&owner.api_version, &owner.kind) else {
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
@@ -185,7 +185,7 @@ async fn presence(gatherer: &Gatherer, owner: &Place) -> Presence {
     }
 }
 
-/// What is found in the place of each record, by the UID of the past.
+/// Reads the object in the place of each record, by the former UID.
 async fn living(gatherer: &Gatherer, records: &[&Record]) -> BTreeMap<String, CurrentObject> {
     let mut groups: BTreeMap<(String, String), Vec<&Record>> = BTreeMap::new();
     for record in records {
@@ -212,7 +212,7 @@ async fn living(gatherer: &Gatherer, records: &[&Record]) -> BTreeMap<String, Cu
             }
         };
         if records.len() >= LIST_FROM {
-            // What cannot be listed is found out by its creation.
+            // An object that cannot be listed is found by its creation.
             let _ = gatherer.each(resource, &namespace, Reading::Metadata, &mut take).await;
         } else {
             for record in records {
@@ -325,7 +325,7 @@ async fn bind(client: &ApiClient, catalog: &Catalog, step: &Step, claim: &Value)
         .map_err(|error| format!("it was created, but volume {volume} is not bound to it: {error}"))
 }
 
-/// Whether somebody has written the status since the object was created: a controller, or an earlier run.
+/// Reports whether somebody has written the status since the object was created: a controller, or an earlier run.
 fn has_written_status(object: &Value) -> bool {
     let mut writers = object["metadata"]["managedFields"].as_array().into_iter().flatten();
     writers.any(|writer| writer["subresource"] == "status")

@@ -11,7 +11,7 @@ use gc_explain::relink::Backup;
 pub(crate) const MAX_OBJECTS: usize = 2_000_000;
 /// The largest object that is read, bytes.
 const LARGEST_OBJECT: u64 = 16 << 20;
-/// What an archive may unpack to, bytes: a small one can become any size.
+/// Maximum unpacked size of an archive, bytes: a small one can become any size.
 const LARGEST_ARCHIVE: u64 = 256 << 30;
 
 /// Adds the objects of an archive to a backup.

@@ -1,4 +1,4 @@
-//! What patches and the ownership of fields cost: `cargo bench -p gc-registry --bench patch`.
+//! Cost of patches and of the ownership of fields: `cargo bench -p gc-registry --bench patch`.
 #![allow(missing_docs)] // of what criterion's macros generate
 #![allow(clippy::unwrap_used)] // a benchmark that cannot go on has failed
 

@@ -22,7 +22,7 @@ type Mutate = fn(&Request<'_>, &mut Value) -> Result<(), ApiError>;
 /// Refuses a request, or warns.
 type Validate = fn(&Request<'_>, &Value, &mut Vec<String>) -> Result<(), ApiError>;
 
-/// What plugins do, in the order in which they are called; the others act elsewhere.
+/// Actions of plugins in the order of their calls; the other plugins act elsewhere.
 static HOOKS: &[(Plugin, Option<Mutate>, Option<Validate>)] = &[
     (Plugin::LimitRanger, Some(builtin::limit_ranger::default_resources), Some(builtin::limit_ranger::check)),
     (Plugin::ServiceAccount, Some(builtin::service_account::mutate), Some(builtin::service_account::check)),
@@ -48,17 +48,17 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Whether an object of this resource itself is written.
+    /// Reports whether an object of this resource itself is written.
     fn writes(&self, group: &str, resource: &str) -> bool {
         self.call.target.subresource.is_empty() && self.call.resource().is(group, resource)
     }
 
-    /// Whether an object of this resource is created.
+    /// Reports whether an object of this resource is created.
     fn creates(&self, group: &str, resource: &str) -> bool {
         self.old.is_none() && self.writes(group, resource)
     }
 
-    /// Whether the resources of a pod are changed, on its subresource for that.
+    /// Reports whether the resources of a pod are changed, on its subresource for that.
     fn resizes(&self) -> bool {
         self.call.target.subresource == "resize" && self.call.resource().is("", "pods")
     }
@@ -95,7 +95,7 @@ impl Request<'_> {
 }
 
 impl Call<'_> {
-    /// What the plugins set, before the object is prepared.
+    /// Applies the plugins that set fields, before the object is prepared.
     pub(crate) fn mutate(&self, new: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
         let request = Request { call: self, old };
         for (plugin, mutate, _) in HOOKS {
@@ -106,7 +106,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// What the plugins refuse, once the object is valid; and what quotas are charged.
+    /// Applies the plugins that refuse, once the object is valid; charges quotas.
     pub(crate) fn validate(&mut self, new: &Value, old: Option<&Value>) -> Result<Vec<Charge>, ApiError> {
         let mut warnings = std::mem::take(&mut self.warnings);
         let request = Request { call: self, old };
@@ -161,7 +161,7 @@ impl Call<'_> {
         ApiError::forbidden(&self.resource().group, &self.resource().resource, name, why)
     }
 
-    /// What the authorizer refuses for the content of the object: escalation by roles and bindings.
+    /// Refuses content that the authorizer forbids: escalation by roles and bindings.
     pub(crate) fn admit_content(&self, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
         let read = |group: &str, resource: &str, namespace: &str, name: &str| {
             self.read_object(group, resource, namespace, name)

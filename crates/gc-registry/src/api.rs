@@ -32,7 +32,7 @@ pub struct Attributes<'a> {
 
 /// Says whether a user may do something. Implemented by the server (RBAC), asked by admission.
 pub trait Authorizer: Send + Sync {
-    /// Whether it is allowed.
+    /// Reports whether it is allowed.
     fn allows(&self, user: &UserInfo, attributes: &Attributes<'_>) -> bool;
 
     /// Refuses a write for what it would store, such as a role that grants more than its writer holds. It is asked
@@ -49,7 +49,7 @@ pub type ReadStored<'a> = dyn Fn(&str, &str, &str, &str) -> Result<Option<Value>
 pub struct Write<'a> {
     /// The target of the request.
     pub target: &'a RequestTarget,
-    /// What would be stored.
+    /// Object to store.
     pub new: &'a Value,
     /// The stored version that it replaces; `None` for a create.
     pub old: Option<&'a Value>,
@@ -57,11 +57,11 @@ pub struct Write<'a> {
     pub read: &'a ReadStored<'a>,
 }
 
-/// What comes with each request from the world outside of pure code.
+/// Context of a request, from outside of pure code.
 pub struct RequestContext<'a> {
     /// The time of the request; every timestamp that the request writes is this one.
     pub now: jiff::Timestamp,
-    /// Who asks.
+    /// The user.
     pub user: &'a UserInfo,
     /// True if the server itself asks: admission that users configure does not see its calls, because its own objects have
     /// to be there before anything outside can answer. No name makes a user the server.
@@ -161,7 +161,7 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// What becomes of unknown and duplicate fields.
+    /// Returns the handling of unknown and duplicate fields.
     #[must_use]
     pub fn validation(&self) -> FieldValidation {
         self.field_validation.unwrap_or_default()
@@ -198,7 +198,7 @@ pub struct DeleteOptions {
     pub dry_run: Vec<String>,
 }
 
-/// What begins the one text that lists all keys that a YAML document has twice; a line for each follows.
+/// Heading of the one text that lists all duplicate keys of a YAML document; a line for each follows.
 pub const YAML_PROBLEMS: &str = "yaml: unmarshal errors:\n  ";
 
 /// A request body: the decoded value, and the problems that strict decoding found (duplicate keys), each as

@@ -1,5 +1,5 @@
-//! What every cluster has: namespaces, the RBAC policy, flow control, the Service `kubernetes`, and the rest that
-//! kube-apiserver creates when it starts.
+//! Objects of every cluster: namespaces, the RBAC policy, flow control, the Service `kubernetes`, and the rest
+//! that kube-apiserver creates when it starts.
 
 pub mod flow_control;
 mod objects;
@@ -26,10 +26,10 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const FLOW_CONTROL: &str = "flowcontrol.apiserver.k8s.io";
 /// Objects that one transaction creates: etcd takes 128 operations.
 const CREATED_AT_ONCE: usize = 100;
-/// How often a start looks again because another server created something meanwhile.
+/// Maximum number of rounds of a start while other servers create objects.
 const MAX_TURNS: usize = 8;
 
-/// What the bootstrap objects say about the server.
+/// Facts about the server in the bootstrap objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerFacts {
     /// Where the Service `kubernetes` leads. Without an address that others can use it has no endpoints.
@@ -38,7 +38,7 @@ pub struct ServerFacts {
     pub port: u16,
     /// The authority that client certificates are checked with, as PEM.
     pub client_ca: String,
-    /// What aggregated servers have to know of the proxies that they may believe.
+    /// Proxies that aggregated servers may trust.
     pub front_proxy: FrontProxyFacts,
 }
 
@@ -55,7 +55,7 @@ pub struct FrontProxyFacts {
     pub uid_headers: Vec<String>,
     /// Headers of groups.
     pub group_headers: Vec<String>,
-    /// What headers of further attributes begin with.
+    /// Prefixes of the headers with extra attributes.
     pub extra_prefixes: Vec<String>,
 }
 
@@ -191,7 +191,7 @@ impl Registry {
         persist::encode(&target.resource, &object)
     }
 
-    /// Whether all were created; not if another server created one of them meanwhile.
+    /// Reports whether all were created; not if another server created one of them meanwhile.
     pub(crate) fn create_all(&self, missing: &[(Key, bytes::Bytes)]) -> Result<bool, ApiError> {
         for chunk in missing.chunks(CREATED_AT_ONCE) {
             let transaction = Transaction {

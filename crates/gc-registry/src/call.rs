@@ -28,7 +28,7 @@ pub(crate) struct Call<'a> {
     pub(crate) noted: std::cell::RefCell<Vec<String>>,
 }
 
-/// What became of a conditional write.
+/// Result of a conditional write.
 pub(crate) enum WriteResult {
     /// It is stored, with this revision.
     Done(Revision),
@@ -36,7 +36,7 @@ pub(crate) enum WriteResult {
     Raced,
 }
 
-/// What is written in the transaction of a write: the usage of a quota, a place that a service takes or releases.
+/// Write that belongs to the transaction: the usage of a quota, an allocation that a service takes or releases.
 #[derive(Clone, Debug)]
 pub(crate) struct Charge {
     pub(crate) key: Key,

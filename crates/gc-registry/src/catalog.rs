@@ -118,7 +118,7 @@ impl Catalog {
         self.custom.get(&key).or_else(|| BUILTIN_ROWS.get(&key))
     }
 
-    /// Whether a resource is served in any version.
+    /// Reports whether a resource is served in any version.
     #[must_use]
     pub fn serves(&self, group: &str, resource: &str) -> bool {
         let versions = self.group(group).into_iter().flat_map(|group| &group.versions);

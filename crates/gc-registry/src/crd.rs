@@ -78,7 +78,7 @@ pub(crate) fn before_acceptance(definition: &Value, revision: u64) -> Value {
 pub fn definitions(definition: &Value) -> Result<Vec<ResourceDefinition>, CompileError> {
     let spec = &definition["spec"];
     let group = spec["group"].as_str().ok_or(CompileError::Missing("group"))?;
-    // What is served follows the names that were accepted, not those that were asked for.
+    // The accepted names are served, not the requested ones.
     let accepted = &definition["status"]["acceptedNames"];
     let is_accepted = accepted["plural"].as_str().is_some_and(|plural| !plural.is_empty());
     let names = if is_accepted { accepted } else { &spec["names"] };
@@ -116,7 +116,7 @@ fn shared_by_versions(group: &str, versions: &[Value], storage: &str, definition
     }
 }
 
-/// What requests to a deprecated version are warned with, unless it says so itself: what to use instead.
+/// Returns the warning for a deprecated version, unless the version has its own: the one to use instead.
 fn deprecation(group: &str, kind: &str, version: &Value, versions: &[Value]) -> String {
     let own = version["name"].as_str().unwrap_or_default();
     let is_better = |version: &&Value| {

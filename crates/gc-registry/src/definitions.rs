@@ -89,7 +89,7 @@ impl Definitions {
         self.by_key.values().flat_map(|definition| definition.served.iter().cloned()).collect()
     }
 
-    /// Whether there is nothing to do about a definition as it was stored at a revision.
+    /// Reports whether there is nothing to do about a definition as it was stored at a revision.
     pub(crate) fn is_settled(&self, key: &str, revision: Revision) -> bool {
         self.by_key
             .get(key)

@@ -13,7 +13,7 @@ pub struct FieldError {
     pub field: String,
     /// Cause reason, such as `FieldValueInvalid`.
     pub reason: CauseReason,
-    /// What is wrong, without the path, such as `Invalid value: "x": must be …`.
+    /// The problem without its path, such as `Invalid value: "x": must be …`.
     pub detail: String,
 }
 
@@ -91,11 +91,11 @@ pub struct ApiError {
     pub message: String,
     /// `details`, if any (name, group, kind, uid, causes, retryAfterSeconds).
     pub details: Option<Box<Details>>,
-    /// What decoding warned of before the request failed.
+    /// Warnings of decoding before the request failed.
     pub warnings: Vec<String>,
     /// `metadata.continue` of a list that cannot go on as it began; empty is left out.
     pub continue_token: String,
-    /// Whether a controller is expected to create what is missing, so that the request may succeed a moment later.
+    /// True if a controller is expected to create what is missing, so that the request may succeed a moment later.
     pub is_awaited: bool,
 }
 
@@ -213,7 +213,7 @@ impl ApiError {
     #[must_use]
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let mut error = Self::about(422, "Invalid", group, kind, name, "");
-        // What is named several times is said once; the causes name it each time.
+        // The message names a repeated problem once; the causes name it each time.
         let mut said = BTreeSet::new();
         let texts = errors.iter().map(|e| format!("{}: {}", e.field, e.detail));
         let texts: Vec<String> = texts.filter(|text| said.insert(text.clone())).collect();

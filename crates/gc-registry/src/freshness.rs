@@ -1,4 +1,4 @@
-//! Whether the server judges requests by what is stored now.
+//! Freshness of the configuration that requests are judged by.
 //!
 //! Definitions of custom resources, webhooks and policies are read from the store after every change of them, by whichever
 //! server on it. A change counts as known when it was read, not when it was noticed: a read that fails is repeated.
@@ -88,7 +88,7 @@ impl Freshness {
         }
     }
 
-    /// Whether a subject has to be read again.
+    /// Reports whether a subject has to be read again.
     pub(crate) fn is_stale(&self, subject: Subject) -> bool {
         self.lock().of(subject).is_stale()
     }

@@ -225,7 +225,7 @@ fn instance(version: &crd::CustomVersion, mut object: Value, old: &Value) {
     version.prepare_update(&mut object, old, "status");
 }
 
-/// What a store holds: it is corrupt, or what is sent of it is what it says.
+/// A stored document is either corrupt, or is sent with its own contents.
 pub fn stored_object(data: &[u8]) {
     let type_meta = Arc::new(TypeMeta { api_version: "example.com/v1".into(), kind: "Widget".into() });
     let stored = Object::from_stored(Arc::clone(&type_meta), Bytes::copy_from_slice(data), Revision(7));
@@ -234,7 +234,7 @@ pub fn stored_object(data: &[u8]) {
     let metadata = Object::from_stored(Arc::clone(&type_meta), Bytes::copy_from_slice(data), Revision(7));
     let metadata = metadata.metadata().cloned();
     let Ok(value) = stored.value() else { return };
-    // What the registry writes has neither of these, and no field twice.
+    // Documents of the registry have neither of these, and no field twice.
     let plain: Value = serde_json::from_slice(data).unwrap();
     let fields = ["kind", "apiVersion"].map(|name| plain.get(name).is_some());
     if written.is_err() || fields.contains(&true) || plain["metadata"].get("resourceVersion").is_some() {

@@ -50,7 +50,7 @@ pub(crate) struct Entry {
     views: Mutex<Vec<Slot>>,
 }
 
-/// What there is of a change in one version.
+/// Form of a change in one version.
 #[derive(Debug)]
 enum Slot {
     Shown(View),
@@ -71,7 +71,7 @@ impl Slot {
     }
 }
 
-/// What a watch sees of a change.
+/// View of a change by a watch.
 pub(crate) enum Sight {
     /// The change.
     View(View),
@@ -163,7 +163,7 @@ impl Entry {
 struct Watcher {
     /// Only changes of keys with this prefix wake it.
     scope: Arc<str>,
-    /// Whether the scope is one key.
+    /// True if the scope is one key.
     exact: bool,
     /// Number of the next change to read.
     position: u64,
@@ -205,7 +205,7 @@ struct Window {
     /// Everything after this revision is here.
     complete_after: Revision,
     watchers: BTreeMap<u64, Watcher>,
-    /// Whether the resource is gone, so that the changes are not needed once its watches have ended.
+    /// True if the resource is gone, so that the changes are not needed once its watches have ended.
     ended: bool,
 }
 
@@ -223,7 +223,7 @@ impl Window {
         true
     }
 
-    /// Whether the window has no user left.
+    /// Reports whether the window has no user left.
     fn is_over(&self) -> bool {
         self.ended && self.watchers.is_empty()
     }
@@ -286,7 +286,7 @@ struct State {
     progress: Revision,
     /// The last change that was moved: a stream that is started again may bring it once more.
     last: (Revision, Option<Key>),
-    /// What a new window is complete after.
+    /// Revision after which a new window is complete.
     start: Revision,
     windows: BTreeMap<Box<str>, Window>,
     /// Bytes of values in all windows.
@@ -306,7 +306,7 @@ pub(crate) struct Hub {
     state: Mutex<State>,
 }
 
-/// What a watch gets from the hub.
+/// Delivery of the hub to a watch.
 pub(crate) enum Read {
     /// Changes, oldest first.
     Entries(Vec<Arc<Entry>>),
@@ -462,7 +462,7 @@ impl Hub {
         Read::Entries(batch)
     }
 
-    /// Whether a watch has read all there is; with the version up to which that is.
+    /// Reports whether a watch has read all there is; with the version up to which that is.
     pub(crate) fn caught_up(&self, prefix: &str, id: u64) -> Option<Revision> {
         let state = lock(&self.state);
         let window = state.windows.get(prefix)?;

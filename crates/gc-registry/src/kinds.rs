@@ -60,7 +60,7 @@ pub use prepare::{prepare_for_create, prepare_for_update};
 pub use printers::{Column, human_duration};
 pub use tables::{cells, columns, row_conditions};
 
-/// What is checked of the metadata of the objects of a resource.
+/// Returns the rules for the metadata of a resource's objects.
 pub(crate) fn metadata(target: Target<'_>) -> Metadata {
     served::of(target).map_or(Metadata::DEFAULT, |kind| kind.metadata)
 }
@@ -85,12 +85,12 @@ pub fn validate(target: Target<'_>, object: &Value) -> Vec<FieldError> {
     report.errors
 }
 
-/// Whether a label selector takes these labels; one that is `null` takes none.
+/// Reports whether a label selector takes these labels; one that is `null` takes none.
 pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
     shared::labels::selects(selector, labels)
 }
 
-/// Whether a label selector takes everything.
+/// Reports whether a label selector takes everything.
 pub(crate) fn selects_everything(selector: &Value) -> bool {
     shared::labels::is_empty(selector)
 }

@@ -1,4 +1,4 @@
-//! What a Kubernetes API server does with an object: validation, conflicts, finalizers, graceful deletion,
+//! Object semantics of a Kubernetes API server: validation, conflicts, finalizers, graceful deletion,
 //! patches, selectors, watch windows and custom resources, over the small [`storage::Storage`] trait.
 //!
 //! Synchronous and deterministic: no clock, no runtime, no randomness of its own. Time and entropy come with
@@ -81,7 +81,7 @@ mod verbs;
 
 pub use catalog::resource;
 pub use definitions::CompiledDefinitions;
-/// What a store is.
+/// Interface of a store.
 pub use gc_store_api as storage;
 pub use kinds::x509;
 pub use metadata::{names, numbers, object, ordered, selector};

@@ -47,7 +47,7 @@ impl Registry {
             let is_settled = |stored: &KeyValue| known.is_settled(&stored.key, stored.mod_revision);
             answer.items.into_iter().filter(|stored| !is_settled(stored)).collect()
         };
-        // What is wrong with one holds up no other.
+        // A failure on one must not delay the others.
         let done = unsettled.into_iter().map(|stored| self.maintain_definition(row, stored, context));
         done.fold(Ok(()), Result::and)
     }
@@ -176,7 +176,7 @@ impl Call<'_> {
         let definition = TerminatingDefinition { uid: owned("uid"), since: owned("deletionTimestamp") };
         let deletion = Deletion { definition: Some(Arc::new(definition)), ..Deletion::default() };
         let prefix = persist::resource_prefix(resource);
-        // What cannot be deleted holds up no other object.
+        // An object that cannot be deleted must not delay the others.
         let mut left = Ok(false);
         let mut after = None;
         loop {

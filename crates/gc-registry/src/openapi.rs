@@ -38,7 +38,7 @@ impl Form {
     }
 }
 
-/// Which document of version 3.
+/// Document of OpenAPI version 3.
 #[derive(Clone, Copy, Debug)]
 enum Third<'c> {
     /// A group and version.

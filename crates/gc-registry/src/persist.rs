@@ -110,11 +110,11 @@ pub(crate) fn read(
     Ok(Read::Wanted(value))
 }
 
-/// How the text of a custom resource continues after its last field, up to the version that it is stored in.
+/// Continuation of a custom resource's text after its last field, up to the stored version.
 const MARK: &[u8] = b",\"apiVersion\":\"";
 /// Between that version and the fingerprint of its schema. Neither can contain it.
 const MARK_SCHEMA: u8 = b'#';
-/// How it ends after them.
+/// End after the mark.
 const MARK_END: &[u8] = b"\"}";
 
 /// The text of a stored object without its mark, but for its end, and the mark. The last string of an object has no quotes
@@ -146,8 +146,9 @@ impl<'s> StoredForm<'s> {
         }
     }
 
-    /// Whether the object has the form of today's schema. It says nothing about the time of the write: a restore writes
-    /// everything at once, and a write may have been judged by a schema that was replaced before it was done.
+    /// Reports whether the object has the form of today's schema. It says nothing about the time of the write: a
+    /// restore writes everything at once, and a write may have been judged by a schema that was replaced before it
+    /// was done.
     fn is_of_today(&self, custom: &CustomVersion) -> bool {
         self.schema.is_some() && self.schema == custom.fingerprint_of(self.api_version)
     }
@@ -161,7 +162,7 @@ fn without_mark(stored: Bytes) -> Bytes {
     }
 }
 
-/// How deep a stored object may be nested: a deeper one could be written, and never be read again.
+/// Maximum nesting of a stored object: a deeper one could be written, and never be read again.
 const DEEPEST: usize = 127;
 
 /// The stored form of a document: metadata first, without apiVersion, kind and resourceVersion. 400 for a document that
@@ -267,7 +268,7 @@ pub(crate) fn present(
     })
 }
 
-/// What a client gets when the store failed.
+/// Converts a failure of the store to the client's error.
 pub(crate) fn storage_error(error: StorageError) -> ApiError {
     match error {
         StorageError::Compacted { .. } => {

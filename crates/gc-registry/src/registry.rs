@@ -23,22 +23,22 @@ use crate::x509::SignatureVerifier;
 use advisor::Advisor;
 use deletion_observer::DeletionObserver;
 
-/// What an operator may choose.
+/// Settings of an operator.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// `--enable-garbage-collector`: whether GC finalizers are set (spec `api-deletion.md`, 3.3).
     pub garbage_collector: bool,
     /// The admission plugins that are on.
     pub plugins: Plugins,
-    /// Whether containers may be privileged (`--allow-privileged`).
+    /// True if containers may be privileged (`--allow-privileged`).
     pub allow_privileged: bool,
-    /// Whether the server counts what quotas bound, where no kube-controller-manager does.
+    /// True if the server counts what quotas bound, where no kube-controller-manager does.
     pub counts_quotas: bool,
-    /// Whether the server gathers the rules of aggregated ClusterRoles, which upstream's controller manager does.
+    /// True if the server gathers the rules of aggregated ClusterRoles, which upstream's controller manager does.
     pub aggregates_roles: bool,
-    /// Whether the server checks the types of ValidatingAdmissionPolicies, which upstream's controller manager does.
+    /// True if the server checks the types of ValidatingAdmissionPolicies, which upstream's controller manager does.
     pub checks_policy_types: bool,
-    /// How long events are kept (`--event-ttl`), in seconds.
+    /// Lifetime of events (`--event-ttl`), in seconds.
     pub event_ttl_seconds: u32,
     /// Parts of the control plane that run in this process, as ComponentStatuses show them.
     pub components: &'static [&'static str],
@@ -46,9 +46,9 @@ pub struct Config {
     pub service_ranges: ServiceRanges,
     /// Group and kind of the objects that no controller of this server acts on; whoever creates one is warned.
     pub unattended: &'static [(&'static str, &'static str)],
-    /// Whoever refuses and warns beyond the rules of the API.
+    /// Advisor that refuses and warns beyond the rules of the API.
     pub advisor: Option<Arc<dyn Advisor>>,
-    /// Whoever keeps who asked for which deletion.
+    /// Observer of the users who request deletions.
     pub deletion_observer: Option<Arc<dyn DeletionObserver>>,
     /// Where the servers of this process share what definitions of custom resources compile to.
     pub compiled_definitions: Option<Arc<CompiledDefinitions>>,
@@ -74,7 +74,7 @@ impl Default for Config {
     }
 }
 
-/// What an API server does with objects, over a store. Shared by all threads of the server.
+/// Object semantics of an API server over a store. Shared by all threads of the server.
 pub struct Registry {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) config: Config,
@@ -131,7 +131,7 @@ impl Registry {
         self.storage.blocks()
     }
 
-    /// Whether the store answers and takes writes, for health checks. See [`Storage::health`].
+    /// Reports whether the store answers and takes writes, for health checks. See [`Storage::health`].
     pub fn storage_health(&self) -> Result<(), StorageError> {
         self.storage.health()
     }
@@ -149,7 +149,7 @@ impl Registry {
         self.storage.revision()
     }
 
-    /// What is stored, as it is stored, in the order of its keys: for backups.
+    /// Returns stored documents as they are, in the order of their keys: for backups.
     ///
     /// # Errors
     /// Those of [`Storage::range`].
@@ -186,7 +186,7 @@ impl Registry {
         self.signatures.get().copied()
     }
 
-    /// Whether writes may wait for webhooks now.
+    /// Reports whether writes may wait for webhooks now.
     #[must_use]
     pub fn calls_outside(&self) -> bool {
         self.configured().calls_outside()
@@ -297,7 +297,7 @@ impl Registry {
         self.hub.progress()
     }
 
-    /// Whether [`Registry::maintain`] has something to do now; else wakes the task when it has.
+    /// Reports whether [`Registry::maintain`] has something to do now; else wakes the task when it has.
     pub fn poll_maintenance(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut waker = self.maintenance_waker.lock().unwrap_or_else(PoisonError::into_inner);
         if self.maintenance.load(Ordering::Acquire) {
@@ -338,7 +338,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Whether the definition of a custom resource is being deleted.
+    /// Reports whether the definition of a custom resource is being deleted.
     pub(crate) fn is_terminating(&self, resource: &ResourceDefinition) -> bool {
         let definitions = self.definitions.lock().unwrap_or_else(PoisonError::into_inner);
         definitions.is_terminating(&resource.group, &resource.resource)

@@ -60,7 +60,7 @@ impl Occupancy for Registry {
 }
 
 impl Registry {
-    /// What notes that a service has a place.
+    /// Returns the record that a service holds an allocation.
     fn note(
         &self,
         place: Allocation,
@@ -85,7 +85,7 @@ impl Registry {
         self.own_object(&target, object, None, context)
     }
 
-    /// What takes the places of a new service, without asking whether they are free.
+    /// Returns the allocations of a new service, without a check that they are free.
     pub(crate) fn notes(
         &self,
         service: &Value,
@@ -156,8 +156,8 @@ impl Call<'_> {
         Ok(allocator.own.difference(&own).copied().collect())
     }
 
-    /// What the transaction of a write takes and releases; 422 for what was asked for and is taken, or not to be had. If a
-    /// place that was `chosen` is taken meanwhile, the transaction fails, and the write begins again.
+    /// Returns the allocations and releases of a write's transaction; 422 for one that is taken or cannot be had. If
+    /// a place that was `chosen` is taken meanwhile, the transaction fails, and the write begins again.
     pub(crate) fn places(
         &self,
         new: &Value,
@@ -183,7 +183,7 @@ impl Call<'_> {
         Ok(charges)
     }
 
-    /// What the transaction that removes an object releases.
+    /// Returns the releases of a transaction that removes an object.
     pub(crate) fn released_places(&self, old: &Value) -> Result<Vec<Charge>, ApiError> {
         if !self.is_about_services() {
             return Ok(Vec::new());

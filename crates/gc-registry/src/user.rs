@@ -1,6 +1,6 @@
 //! Users, as authentication found them.
 
-/// Who asks.
+/// The user of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserInfo {
     /// User name.

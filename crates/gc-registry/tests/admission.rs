@@ -90,7 +90,7 @@ fn nobody_asks_to_become_an_administrator() {
     for (pem, outcome) in [
         (dev.to_owned(), "ok"),
         (masters.to_owned(), refused),
-        // What stands before the block was once decoded with it, so that no name was found.
+        // Text before the block was once decoded with it, so that no name was found.
         (format!("some text\n{masters}"), refused),
         (masters.replace('\n', "\r\n"), refused),
         (format!("{masters}\nmore text\n"), refused),

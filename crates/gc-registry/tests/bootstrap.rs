@@ -1,4 +1,4 @@
-//! What every cluster begins with.
+//! Initial objects of every cluster.
 #![allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
 
 mod world;

@@ -25,7 +25,7 @@ struct Fake {
     asked: Mutex<Vec<String>>,
     /// URL and address of the last call.
     place: Mutex<(String, Option<(String, u16)>)>,
-    /// What answers instead.
+    /// Answer to give instead.
     broken: Mutex<Option<Result<Value, String>>>,
     /// The requests of the reviews of admission.
     reviewed: Mutex<Vec<Value>>,
@@ -261,7 +261,7 @@ fn admission_sees_the_version_that_its_rules_name() {
     let version = |request: &Value, key: &str| request[key]["version"].clone();
     assert_eq!((version(update, "kind"), version(update, "requestKind")), (json!("v2"), json!("v1")));
     drop(reviewed);
-    // What cannot be converted is not judged, whatever the failure policy says.
+    // An object that cannot be converted is not judged, whatever the failure policy says.
     *fake.broken.lock().unwrap() = Some(Err("no".to_owned()));
     let refused = world.create(V1, old("b", "h:1")).unwrap_err();
     assert!(refused.message.contains("failed to convert object version"), "{}", refused.message);
@@ -344,7 +344,7 @@ fn objects_stay_in_the_version_that_they_were_stored_in() {
         "only what is in the other one is sent"
     );
 
-    // How objects are brought to a new storage version: each is replaced by itself.
+    // Migration to a new storage version: each object is replaced by itself.
     let before = world.get(V2, "default/a").unwrap();
     let after = world.update(V2, "default/a", before.clone()).unwrap();
     assert_ne!(world::version(&before), world::version(&after));

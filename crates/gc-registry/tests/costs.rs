@@ -1,4 +1,4 @@
-//! What large documents cost: time grows in proportion to their size.
+//! Cost of large documents: time grows in proportion to their size.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a broken assumption should stop the test; measuring needs a clock
 
 mod world;

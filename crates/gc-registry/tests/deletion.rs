@@ -139,7 +139,7 @@ fn d26_to_d34_which_gc_finalizers_are_set() {
     let rc = "v1/replicationcontrollers";
     let job = "batch/v1/jobs";
     let event = "v1/events";
-    // What is left of which finalizers; `None` is removed.
+    // Columns: finalizers and options; remaining finalizers, `None` is removed.
     let cases: &[(&str, DeleteOptions, &[&str], Option<&[&str]>)] = &[
         (CM, orphan(true), &["x/x", "orphan", "y/y"], Some(&["x/x", "orphan", "y/y"])),
         (CM, orphan(true), &["x/x", "y/y"], Some(&["x/x", "y/y", "orphan"])),

@@ -1,4 +1,4 @@
-//! What is nested so deeply that it could not be read again is not stored.
+//! A document that is nested too deeply to be read again is not stored.
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 mod world;
@@ -30,7 +30,7 @@ fn what_could_not_be_read_again_is_refused() {
     }
 }
 
-/// Whatever was taken in can be read, changed and deleted; its managed fields are part of it.
+/// Every accepted document can be read, changed and deleted; its managed fields are part of it.
 #[test]
 fn what_is_taken_in_can_be_read_again() {
     let mut refused = 0;

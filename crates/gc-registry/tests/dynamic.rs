@@ -699,7 +699,7 @@ fn the_types_of_policies_are_checked_against_the_kinds_that_they_name() {
     let first = world.get(&policies, "/p1").unwrap()["status"]["typeChecking"]["expressionWarnings"].clone();
     let fields: Vec<&Value> = first.as_array().unwrap().iter().map(|warning| &warning["fieldRef"]).collect();
     assert_eq!(fields, ["spec.validations[0].expression", "spec.validations[0].messageExpression"]);
-    // What has a type whatever the policy is about is checked when it is written.
+    // An expression whose type does not depend on the kind is checked when it is written.
     let spec = json!({"validations": [{"expression": "namespaceObject.metadata.uid == ''"}]});
     let refused = world.create(&policies, json!({"metadata": {"name": "bad"}, "spec": spec})).unwrap_err();
     assert!(refused.message.contains("<input>:1:25: undefined field 'uid'"), "{}", refused.message);

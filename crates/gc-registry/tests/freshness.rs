@@ -1,4 +1,4 @@
-//! What requests are judged by, where the store fails while another server changes it.
+//! Admission configuration while the store fails and another server changes it.
 #![allow(clippy::unwrap_used)] // A test that fails here has failed.
 
 mod world;
@@ -64,9 +64,9 @@ struct Faulty {
     fails: AtomicBool,
     /// The watch breaks with its next item.
     breaks: Arc<AtomicBool>,
-    /// What ranges of the configuration wait for.
+    /// Gate of ranges over the configuration.
     ranges: Gate,
-    /// What a new watch waits for.
+    /// Gate of new watches.
     watches: Gate,
 }
 
@@ -191,7 +191,7 @@ fn a_webhook_of_another_server_is_enforced_after_a_read_that_failed() {
     assert_eq!(code(&first.create(CM, json!({"metadata": {"name": "a"}}))), 200);
 }
 
-/// What configures admission can be repaired by the server that cannot read it.
+/// The server that cannot read an admission configuration can be used to repair it.
 #[test]
 fn a_stored_webhook_that_cannot_be_decoded_can_be_deleted() {
     let (first, other, _faulty) = two();

@@ -540,7 +540,7 @@ proptest! {
         prop_assert_eq!(world.live, once);
     }
 
-    /// What is applied is there afterwards, field by field.
+    /// Applied fields are there afterwards, one by one.
     #[test]
     fn what_is_applied_is_there(first in config(), second in config()) {
         let mut world = World::new("", "Pod");

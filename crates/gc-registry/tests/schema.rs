@@ -68,7 +68,7 @@ fn unknown_fields_of_built_in_kinds() {
         assert_eq!(unknown_fields(&schema, &document), want);
         let (mut dropped, mut left) = (document, left);
         normalize(&schema, &mut dropped, Empties::Kept);
-        // What Go always encodes is there in both.
+        // Fields that Go always encodes are in both.
         normalize(&schema, &mut left, Empties::Kept);
         assert_eq!(dropped, left);
         assert_eq!(unknown_fields(&schema, &dropped), Vec::<String>::new());

@@ -141,7 +141,7 @@ fn what_was_stored_by_another_schema_is_read_by_the_one_of_today() {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(world.registry.poll_pump(&mut context).is_pending());
     check(&world, "reset");
-    // What has the form of today's schema is not touched, and shows no mark.
+    // An object in the form of today's schema is not touched, and shows no mark.
     world.merge(THINGS, "default/a", json!({"spec": {"size": 4}})).unwrap();
     let read = world.get(THINGS, "default/a").unwrap();
     assert_eq!((&read["apiVersion"], &read["spec"]["size"]), (&json!("example.com/v1"), &json!(4)));

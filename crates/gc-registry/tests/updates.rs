@@ -1,4 +1,4 @@
-//! What an update writes.
+//! Writes of an update.
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 mod world;
@@ -131,7 +131,7 @@ fn a_dry_run_of_any_verb_stores_nothing() {
                 "{what} {place}"
             );
             assert_eq!(&metadata["uid"] == uid, exists, "{what} {place}");
-            // What is not stored has no version.
+            // An object that is not stored has no version.
             let known = exists.then(|| stored["metadata"]["resourceVersion"].clone());
             assert_eq!(metadata.get("resourceVersion").cloned(), known, "{what} {place}");
         }
@@ -142,7 +142,7 @@ fn a_dry_run_of_any_verb_stores_nothing() {
     assert_eq!(world.get("v1/configmaps", "default/b").unwrap_err().code, 404);
 }
 
-/// How often each field is named, by an update that changes one part of the metadata.
+/// Number of reports of each field by an update that changes one part of the metadata.
 #[test]
 fn metadata_is_looked_at_as_often_as_upstream_does() {
     let world = World::default();
@@ -298,7 +298,7 @@ fn a_dry_run_is_answered_from_before_the_store() {
     }
 }
 
-/// What a patch makes of a Scale must be the Scale of the same object.
+/// A patched Scale must remain the Scale of the same object.
 #[test]
 fn a_patch_makes_no_other_scale() {
     let world = World::default();

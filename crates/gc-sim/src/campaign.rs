@@ -25,10 +25,10 @@ pub struct Failure {
     pub violation: String,
 }
 
-/// What one slice of a campaign, or all of it, came to.
+/// Result of one slice of a campaign, or of all of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Slice {
-    /// Whether workload controllers run in its worlds.
+    /// True if workload controllers run in its worlds.
     #[serde(default)]
     pub workloads: bool,
     /// The first seed.
@@ -43,7 +43,7 @@ pub struct Slice {
     pub requests: u64,
     /// Objects that collectors deleted.
     pub collected: u64,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
     /// The worlds that failed.
     pub failures: Vec<Failure>,
@@ -118,8 +118,8 @@ impl Slice {
     }
 }
 
-/// What a file with one slice in each line says of a campaign: everything up to the first seed that it lacks. The last
-/// line may be incomplete.
+/// Reads a file with one slice per line: everything up to the first seed that it lacks. The last line may be
+/// incomplete.
 ///
 /// # Errors
 ///
@@ -155,7 +155,7 @@ pub fn recorded(seeds: &Range<u64>, workloads: bool, text: &str) -> Result<Slice
 pub struct Record<'a>(pub &'a Path);
 
 impl Record<'_> {
-    /// What is recorded; nothing if there is no such file.
+    /// Reads the recorded slices; empty without such a file.
     ///
     /// # Errors
     ///

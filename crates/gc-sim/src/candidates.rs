@@ -28,8 +28,8 @@ const RETRY_PERIOD: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Why a request that was given up has failed.
 pub const NO_ANSWER: &str = "no answer in time";
-/// How much faster clocks run than the world's, in a thousandth. (By the times above two never lead at once as long as
-/// the fastest runs at most one and a half times as fast as the slowest.)
+/// Speed of clocks relative to the world's, in thousandths. (By the times above two never lead at once as long as the
+/// fastest runs at most one and a half times as fast as the slowest.)
 const RATES: [i64; 7] = [0, 0, 0, -30, 30, -150, 150];
 /// Maximum delay of a request, one way, milliseconds; and of a slow one.
 const DELAY_MILLISECONDS: usize = 150;
@@ -48,7 +48,7 @@ fn lease_kind() -> &'static Kind {
     found.unwrap_or(&KINDS[0])
 }
 
-/// Whether a key of the store is that of the Lease.
+/// Reports whether a key of the store is that of the Lease.
 #[must_use]
 pub fn is_lease(key: &str) -> bool {
     let in_namespace = key.strip_suffix(LEASE_NAME).and_then(|rest| rest.strip_suffix('/'));
@@ -84,7 +84,7 @@ struct SeenLease {
 /// A reply, and the Lease that it is about.
 type Answer = (Reply, Option<SeenLease>);
 
-/// What lies between the candidates and the server.
+/// Network between the candidates and the server.
 #[derive(Clone, Debug)]
 pub struct Network {
     random: Random,
@@ -138,8 +138,8 @@ impl Network {
         self.next
     }
 
-    /// What is due by now reaches the server. Returns since when that has been going on, by what its sender had seen of the
-    /// Lease, which wrote something; `None` if nothing reached it.
+    /// Delivers due requests to the server. Returns since when that has been going on, by what its sender had seen of
+    /// the Lease, which wrote something; `None` if nothing reached it.
     pub fn arrive(&mut self, server: &Server, now: i64, unguarded: bool) -> Option<i64> {
         let mut first = None;
         for mail in &mut self.mail {
@@ -216,7 +216,7 @@ fn seen_in(lease: &Object, server: &Server) -> SeenLease {
     SeenLease { uid: metadata["uid"].clone(), version: metadata["resourceVersion"].clone(), at: server.now }
 }
 
-/// What a candidate is about.
+/// Stage of a candidate.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     /// The next round begins then, by its own clock.
@@ -229,7 +229,7 @@ enum Stage {
 #[derive(Clone, Debug)]
 pub struct Candidate {
     election: Election,
-    /// Who it is in the Lease.
+    /// Identity in the Lease.
     pub identity: String,
     seen: Option<SeenLease>,
     /// Where its clock began, in the world's time, and how much faster it runs, in a thousandth.
@@ -247,7 +247,7 @@ pub struct Candidate {
 pub struct Times {
     /// The world's.
     pub now: i64,
-    /// What its wall clock shows, which is only written to the Lease.
+    /// Reading of its wall clock, which is only written to the Lease.
     pub wall: i64,
     /// Nothing of it reaches the server now.
     pub is_cut_off: bool,
@@ -277,13 +277,14 @@ impl Candidate {
         Duration::from_millis(u64::try_from(passed).unwrap_or(0))
     }
 
-    /// Whether it asks its engines for nothing, because it does not lead. That its time is over it may not have noticed.
+    /// Reports whether it asks its engines for nothing, because it does not lead. That its time is over it may not
+    /// have noticed.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.election.acts_until().is_none()
     }
 
-    /// Whether its gate lets something out that changes anything.
+    /// Reports whether its gate lets something out that changes anything.
     #[must_use]
     pub fn may_act(&self, now: i64) -> bool {
         if self.defect == Some(Defect::ActsOn) {
@@ -353,7 +354,7 @@ impl Candidate {
     }
 }
 
-/// Who holds the Lease, by the store's own log, and since when that log is what it is.
+/// Holder of the Lease by the store's own log, and the time since that log is valid.
 #[derive(Clone, Debug, Default)]
 pub struct Reign {
     holder: String,
@@ -387,12 +388,12 @@ impl Reign {
         }
     }
 
-    /// Whether this candidate's time rests on a renewal that the store has forgotten.
+    /// Reports whether this candidate's time rests on a renewal that the store has forgotten.
     fn is_forgotten(&self, candidate: &Candidate) -> bool {
         candidate.granted <= self.restored
     }
 
-    /// Whether the Lease has passed on, since a request was sent, from who sent it.
+    /// Reports whether the Lease has passed on, since a request was sent, from who sent it.
     #[must_use]
     pub fn has_passed_on(&self, identity: &str) -> bool {
         self.holder != identity
@@ -437,7 +438,7 @@ impl CutOff {
         self.0.insert(number, until);
     }
 
-    /// Whether it is.
+    /// Reports whether it is.
     #[must_use]
     pub fn is(&self, number: usize, now: i64) -> bool {
         self.0.get(&number).is_some_and(|until| now < *until)
@@ -449,7 +450,7 @@ impl CutOff {
     }
 }
 
-/// What an election gets in place of a reply.
+/// Replaces the reply to an election, if the defect says so.
 fn lease_reply(defect: Option<Defect>, reply: Reply) -> Reply {
     match (reply, defect) {
         (Reply::Found(record), Some(Defect::LeaseDurationUnawaited)) => {

@@ -1,4 +1,4 @@
-//! What clients do to a cluster: create, change owners, finalize, delete, under every policy and in every order.
+//! Actions of clients: create, change owners, finalize, delete, under every policy and in every order.
 
 use gc_collectors::volumes::{CLAIM_FINALIZER, VOLUME_FINALIZER};
 use gc_registry::api::DeleteOptions;
@@ -12,7 +12,7 @@ use crate::truth::{TrueObject, Truth, show};
 
 /// Names are few, so that they are used again.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
-/// How often each of [`KINDS`] is created. Those without contents are cheap, and no worse than the others.
+/// Weight of each of [`KINDS`] in creations. Those without contents are cheap, and no worse than the others.
 const OFTEN: [u32; ORDINARY_KINDS] = [4, 3, 2, 1, 1, 2, 3, 4, 4];
 /// Number of objects above which clients stop creating.
 const OBJECTS: usize = 14;
@@ -214,12 +214,12 @@ fn recreate(server: &Server, truth: &Truth, random: &mut Random, target: &TrueOb
     let key = &target.object.key;
     let options =
         DeleteOptions { propagation_policy: Some("Background".to_owned()), ..DeleteOptions::default() };
-    // What does not go at once keeps its name.
+    // An object that does not end at once keeps its name.
     let _ = server.delete(target.kind(), &key.namespace, &key.name, options);
     format!("re{}", create(server, truth, random, target.kind, Some((&key.namespace, &key.name))))
 }
 
-/// What nodes do: pods whose deletion waits for their processes end.
+/// Acts as the nodes: ends pods whose deletion waits for their processes.
 pub fn end_pods(server: &Server, truth: &Truth) {
     for pod in truth.objects().filter(|object| object.object.deletion.deleting && object.graceful) {
         let key = &pod.object.key;

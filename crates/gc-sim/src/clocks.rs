@@ -15,12 +15,12 @@ use crate::defects::Defect;
 use crate::saboteur::Saboteur;
 use crate::server::BEGINNING_MILLISECONDS;
 
-/// What an answer says of the server's clock.
+/// Evidence of an answer about the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerDate {
     /// Its `Date`: to the second, as of when the request was carried out.
     pub date: i64,
-    /// How far the server's clock was from the world's then, which no header says.
+    /// Difference of the server's clock to the world's then, which no header shows.
     pub server_error: i64,
 }
 
@@ -32,13 +32,13 @@ pub struct Clocks {
     steady: SteadyClock,
     shown: i64,
     moment: Moment,
-    /// How far its wall clock is from the world's.
+    /// Difference of its wall clock to the world's.
     pub error: i64,
-    /// How much faster it runs than the world's, in a thousandth.
+    /// Speed relative to the world's, in thousandths.
     pub drift: i64,
     /// For how long its machine has slept.
     pub slept: i64,
-    /// How far the server's clock was from the world's by the last answer that came in time.
+    /// Difference of the server's clock to the world's by the last answer in time.
     server_error: Option<i64>,
 }
 
@@ -87,7 +87,7 @@ impl Clocks {
         Moment::from_start(Duration::from_millis(u64::try_from(passed).unwrap_or_default()))
     }
 
-    /// What the wall clock showed when it was read last.
+    /// Returns the last reading of the wall clock.
     #[must_use]
     pub fn shown(&self) -> i64 {
         self.shown
@@ -120,20 +120,20 @@ impl Clocks {
         }
     }
 
-    /// Whether it is time to ask the server for the time.
+    /// Reports whether it is time to ask the server for the time.
     pub fn poll_question(&mut self, now: i64) -> bool {
         let moment = self.moment_at(now);
         self.server.poll_question(moment)
     }
 
-    /// Whether what depends on the time pauses.
+    /// Reports whether what depends on the time pauses.
     pub fn is_paused(&mut self, now: i64) -> bool {
         let moment = self.moment_at(now);
         self.server.compare(moment, Timestamp(now + self.error)).pauses()
     }
 
-    /// Whether it can know that its clock and the server's disagree, by how much they really do: the judgement of the oracle,
-    /// who reads no header.
+    /// Reports whether it can know that its clock and the server's disagree, by how much they really do: the
+    /// judgement of the oracle, who reads no header.
     #[must_use]
     pub fn must_pause(&self) -> bool {
         let bound = LARGEST_CLOCK_DIFFERENCE + DATE_RESOLUTION + LONGEST_ROUND_TRIP;

@@ -38,7 +38,7 @@ use crate::watching::Watcher;
 /// A request on its way to the server.
 #[derive(Clone, Debug)]
 pub struct Flight {
-    /// What is asked for.
+    /// The effect.
     pub effect: Effect,
     /// Its number with its controller; what a defect wants besides has none.
     pub number: Option<u64>,
@@ -48,38 +48,38 @@ pub struct Flight {
     pub moment: Moment,
     /// The server's revision when it was decided.
     pub decided: u64,
-    /// How far each kind had been delivered then, by index.
+    /// Delivered version of each kind at that time, by index.
     pub delivered: Vec<u64>,
-    /// Which kinds the collector knew then, by index.
+    /// Kinds that the collector knew at that time, by index.
     pub known: Vec<bool>,
-    /// How often part of a list, or a change from before, had been delivered to the collector again.
+    /// Number of times that part of a list, or an older change, had been delivered to the collector again.
     pub set_back: u64,
     /// The kinds that its collector had not listed since the store was restored.
     pub unlisted: UnlistedKinds,
-    /// Who decided.
+    /// Deciding collector.
     pub collector: usize,
     /// The kind that it is about, if the collector knew it when it was sent.
     pub kind: Option<usize>,
-    /// Which part of the collector decided.
+    /// Deciding part of the collector.
     pub part: Part,
-    /// What the collector's wall clock showed then.
+    /// Reading of the collector's wall clock at that time.
     pub clock: i64,
     /// The same by a clock that is never set.
     pub steady: i64,
     /// The live reads of nodes that had been answered to that part then.
     pub looks: BTreeMap<Arc<str>, LookUp>,
-    /// How many answers in a row had said that the machine of the node it is about is gone, and when the first came.
+    /// Number of consecutive answers that the node's machine is gone, and the time of the first.
     pub absences: (u32, i64),
     /// Since when the node that it looks up had not been known.
     pub unknown_since: Option<i64>,
-    /// Whether it has left its sender.
+    /// True if it has left its sender.
     pub handed: bool,
     /// By which policy it was decided.
     pub policy: Option<Member>,
 }
 
 impl Flight {
-    /// Whether the decision says of itself that it rests on a resource that did not catch up.
+    /// Reports whether the decision says of itself that it rests on a resource that did not catch up.
     #[must_use]
     pub fn gave_up_on_a_gap(&self) -> bool {
         self.effect.reason.evidence.iter().any(|fact| matches!(fact, Evidence::GapGivenUp { .. }))
@@ -89,11 +89,11 @@ impl Flight {
 /// An answer on its way back.
 #[derive(Clone, Debug)]
 pub struct Return {
-    /// What was asked for.
+    /// The request in flight.
     pub flight: Flight,
-    /// What it came to.
+    /// Its result.
     pub performed: PerformedRequest,
-    /// What the answer says of the server's clock, if the server wrote it.
+    /// Evidence about the server's clock, if the server wrote the answer.
     pub date: Option<ServerDate>,
 }
 
@@ -103,10 +103,10 @@ pub struct Collector {
     pub number: usize,
     /// The owner-reference collector.
     ownership: Controller<ByEvents<Engine>>,
-    /// What its last turn came to, and when it was.
+    /// Result and time of its last turn.
     rest: Rest,
     moment: Moment,
-    /// What restrains all of its controllers.
+    /// Restraints of all of its controllers.
     pub process: Process,
     /// The retention collectors, if the story has them.
     pub retention: Option<Retention>,
@@ -132,9 +132,9 @@ pub struct Collector {
     /// The kinds that have not been listed since the store was restored.
     unlisted: UnlistedKinds,
     next_own_effect: u64,
-    /// What watches that have ended had delivered again.
+    /// Redeliveries by watches that have ended.
     redelivered: u64,
-    /// How far the last watch of each kind had come that is no more.
+    /// Last version of each closed watch.
     former: Vec<u64>,
 }
 
@@ -182,7 +182,7 @@ impl Collector {
         &self.ownership.engine().0
     }
 
-    /// Who spoils its work.
+    /// Returns the saboteur of its work.
     #[must_use]
     pub fn saboteur(&self) -> &Saboteur {
         &self.saboteur
@@ -348,7 +348,7 @@ impl Collector {
         }
     }
 
-    /// What its wall clock shows.
+    /// Returns the reading of its wall clock.
     #[must_use]
     pub fn clock(&self) -> i64 {
         self.clocks.shown()
@@ -588,7 +588,7 @@ impl Collector {
                 (Some(info), false) => {
                     let id = info.id;
                     self.known.remove(&index);
-                    // Whatever is known of it will be delivered again.
+                    // All known changes will be delivered again.
                     let gone = self.watchers.remove(&id);
                     self.former[index] = gone.as_ref().map_or(0, |watcher| watcher.delivered);
                     self.redelivered += 1 + gone.map_or(0, |watcher| watcher.redelivered);
@@ -607,7 +607,7 @@ impl Collector {
         }
     }
 
-    /// How many resources it watches.
+    /// Returns the number of watched resources.
     #[must_use]
     pub fn watched(&self) -> usize {
         self.watchers.len()
@@ -705,7 +705,7 @@ fn guarded_key(request: &Request) -> Option<&ObjectKey> {
     }
 }
 
-/// What a request is about, and under which UID.
+/// Returns the object of a request, and its UID.
 fn about(request: &Request) -> Option<(&ObjectKey, Option<&Uid>)> {
     match request {
         Request::Delete { key, uid, .. } => Some((key, Some(uid))),

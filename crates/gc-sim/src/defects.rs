@@ -115,7 +115,7 @@ pub enum Defect {
 }
 
 impl Defect {
-    /// Whether it believes what one answer says: it is looked for in worlds with a liar.
+    /// Reports whether it believes what one answer says: it is looked for in worlds with a liar.
     #[must_use]
     pub fn is_credulity(self) -> bool {
         self >= Self::CrossedBelieved
@@ -138,8 +138,8 @@ impl Defect {
         }
     }
 
-    /// Whether it can be noticed in such a world at all. (They are in groups: of ownership and restraints, of retention, of
-    /// elections, of policies, of namespaces, of lies.)
+    /// Reports whether it can be noticed in such a world at all. (They are in groups: of ownership and restraints, of
+    /// retention, of elections, of policies, of namespaces, of lies.)
     #[must_use]
     pub fn can_show_in(self, story: &Story) -> bool {
         if self.is_credulity() {

@@ -17,7 +17,7 @@ pub struct Kind {
     pub kind: &'static str,
     /// Scope.
     pub scope: Scope,
-    /// Whether a definition of custom resources brings it.
+    /// True if a definition of custom resources brings it.
     pub custom: bool,
 }
 
@@ -70,7 +70,7 @@ pub const KINDS: [Kind; 14] = [
 /// Number of [`KINDS`] in every world; the others exist only in worlds with retention.
 pub const ORDINARY_KINDS: usize = 9;
 
-/// What the simulated retention collectors watch.
+/// Resources that the simulated retention collectors watch.
 pub const RETAINED: [objects::Kind; 8] = [
     objects::Kind::Pod,
     objects::Kind::Node,
@@ -104,7 +104,7 @@ pub fn kind_index(kind: &str) -> usize {
 /// The namespaces of a simulated cluster.
 pub const NAMESPACES: [&str; 2] = ["m", "n"];
 
-/// What stands in for a certificate request, in base64.
+/// Sample certificate request, in base64.
 const REQUEST: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIc01JR1VBZ0VBTURJeEZUQVRCZ05WQkFvTURITjVjM1JsYlRwdWIyUmxjek\
     VaTUJjR0ExVUVBd3dRYzNsegpkR1Z0T201dlpHVTZibTlrWlRCWk1CTUdCeXFHU000OUFnRUdDQ3FHU000OUF3RUhBMElBQkU0bkI2OGF1a3Fp\
     CjkzcllTWWZkanVjUndBQ3lFYkgxYVFOQzgzVUR1cnA2TmoyUTcyTG9YYVdqVTVTbUM2Zm1wM3J3SEk2Z2UxMEQKS0VmVTYzNVVDcXVnQURBS0\
@@ -144,7 +144,7 @@ impl Kind {
         gc_types::api_version(self.group, version)
     }
 
-    /// Whether an `apiVersion` is one of those under which it is served.
+    /// Reports whether an `apiVersion` is one of those under which it is served.
     #[must_use]
     pub fn is_served_as(&self, api_version: &str) -> bool {
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
@@ -158,7 +158,7 @@ impl Kind {
         format!("/{group}/{}/", self.resource)
     }
 
-    /// Whether a key of the store is one of an object of this kind.
+    /// Reports whether a key of the store is one of an object of this kind.
     #[must_use]
     pub fn has_key(&self, key: &str) -> bool {
         let group = if self.group.is_empty() { "core" } else { self.group };

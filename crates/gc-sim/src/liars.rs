@@ -21,7 +21,7 @@ use crate::story::Story;
 
 /// Age in revisions of a list that is sent as a new one.
 const BEHIND: u64 = 12;
-/// How far ahead of the server a list claims to be.
+/// Lead over the server that a list claims.
 const AHEAD: u64 = 7;
 
 /// A lie.
@@ -176,11 +176,11 @@ impl Lie {
 /// The liar of a world: tells one lie.
 #[derive(Clone, Copy, Debug)]
 pub struct Liar {
-    /// What it says.
+    /// The lie.
     pub lie: Lie,
     /// After which of the story's steps it is tempted.
     pub at: usize,
-    /// What its other choices come from.
+    /// Seed of its other choices.
     pub salt: u64,
 }
 

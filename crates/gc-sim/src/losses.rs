@@ -1,4 +1,4 @@
-//! What is lost in a world whose transport lies: what the oracles notice there that counts, and a law of its own.
+//! Losses in a world with a lying transport: findings of the oracles that count there, and a law of its own.
 
 use gc_types::Verdict;
 
@@ -8,8 +8,8 @@ use crate::performed::Part;
 use crate::truth::{TrueChange, TrueObject};
 use crate::violation::{Violation, broken};
 
-/// Whether what an oracle noticed is a loss, whatever was delivered and answered to the collector. The others go by what
-/// was sent to it, or by what it still has to do.
+/// Reports whether what an oracle noticed is a loss, whatever was delivered and answered to the collector. The others
+/// go by what was sent to it, or by what it still has to do.
 #[must_use]
 pub fn is_loss(violation: &Violation, part: Part) -> bool {
     match violation.oracle {

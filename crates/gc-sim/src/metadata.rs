@@ -11,7 +11,7 @@ use gc_types::{
 };
 use serde::Deserialize;
 
-/// What stands before the metadata in every stored object.
+/// Bytes before the metadata in every stored object.
 const BEFORE: usize = b"{\"metadata\":".len();
 
 /// The fields of metadata that anybody here asks for. (No name, UID or finalizer needs an escape in JSON.)
@@ -79,7 +79,7 @@ impl<'a> Metadata<'a> {
         Some(metadata)
     }
 
-    /// What its annotations say about its retention, if they say anything.
+    /// Returns the retention annotations, if it has any.
     #[must_use]
     pub fn marks(&self) -> Option<Marks> {
         let mark = |name: &str| self.annotations.get(name).map(|text| Arc::from(&**text));
@@ -94,7 +94,7 @@ impl<'a> Metadata<'a> {
         (!marks.is_empty()).then_some(marks)
     }
 
-    /// What the engine learns of it.
+    /// Returns the engine's view of it.
     #[must_use]
     pub fn observed(&self, resource: ResourceId) -> ObservedObject {
         let owners = self.owner_references.iter().map(|owner| OwnerReference {
@@ -124,7 +124,7 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// What the engine learns of an object as it was answered.
+/// Returns the engine's view of an object as it was answered.
 #[must_use]
 pub fn observed(object: &Object, resource: ResourceId) -> Option<ObservedObject> {
     Metadata::of(object).map(|metadata| metadata.observed(resource))

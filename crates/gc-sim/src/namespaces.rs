@@ -59,14 +59,14 @@ const MOMENT_MILLISECONDS: usize = 1_000;
 const STEPS_MILLISECONDS: [i64; 8] = [10, 50, 200, 1_000, 5_000, 8_000, 20_000, 45_000];
 /// All namespaces are listed this often, milliseconds.
 const SYNC_MILLISECONDS: i64 = 300_000;
-/// How long a first rest lasts, in which finalizers may hold namespaces, milliseconds.
+/// Duration of the first rest, in which finalizers may hold namespaces, milliseconds.
 const FIRST_REST_MILLISECONDS: i64 = 200_000;
-/// How long it may take until every terminating namespace is gone, once nothing holds it: the longest delay after
-/// failures, what may still be at work, and the next pass, milliseconds.
+/// Maximum time until every terminating namespace is gone, once nothing holds it: the longest delay after
+/// failures, requests that may still be executed, and the next pass, milliseconds.
 const LAST_REST_MILLISECONDS: i64 = 300_000;
-/// How long the server asks a client to wait that sends too many requests.
+/// Delay that the server asks of a client with too many requests.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How many rounds of requests and answers a rest may take.
+/// Maximum number of rounds of requests and answers in a rest.
 const REST_ROUNDS: usize = 6_000;
 
 struct NamespaceWorld<'a> {
@@ -183,7 +183,7 @@ impl NamespaceWorld<'_> {
         Ok(())
     }
 
-    /// What an operator does.
+    /// Acts as an operator.
     fn operate(&mut self, salt: u64) {
         if self.story.namespace_restraints().is_none() {
             return;
@@ -265,7 +265,7 @@ impl NamespaceWorld<'_> {
         }
     }
 
-    /// What clients do.
+    /// Acts as the clients.
     fn act(&mut self, random: &mut Random) {
         let name = random.pick(&NAMES);
         let objects: Vec<TrueObject> = self.contents().cloned().collect();
@@ -425,7 +425,7 @@ impl NamespaceWorld<'_> {
                 self.execute(&flight, controller.clock_error)?;
             }
         }
-        // Who follows one that leads no longer does not lead either.
+        // A follower of a deposed leader does not lead either.
         if !controller.deposed {
             self.begin_controller();
         }
@@ -533,7 +533,7 @@ impl NamespaceWorld<'_> {
         Ok(())
     }
 
-    /// What the defect makes of an answer.
+    /// Applies the defect to an answer.
     fn spoiled(&self, flight: &Flight, reply: Reply) -> Reply {
         match (self.options.defect, reply) {
             (Some(Defect::NamespaceUnansweredForgotten), Reply::Failed { why, .. })
@@ -559,7 +559,7 @@ impl NamespaceWorld<'_> {
     /// The server carries a request out; what it changes is judged.
     fn execute(&mut self, flight: &Flight, clock_error: i64) -> Result<Answer, Violation> {
         self.report.requests += 1;
-        // What only asks is not expected to change anything.
+        // A question without a change is not expected to change anything.
         let before = flight.question.changes().then(|| self.namespace(&flight.question.namespace)).flatten();
         let asker = Asker {
             server: &self.server,
@@ -669,7 +669,7 @@ impl NamespaceWorld<'_> {
         Ok(())
     }
 
-    /// What holds a namespace up stands in its status.
+    /// Checks that the status of a namespace names whatever keeps it.
     fn judge_statuses(&self) -> Result<(), Violation> {
         for name in NAMES {
             let Some(view) = self.namespace(name).filter(|view| view.deleted_at.is_some()) else { continue };

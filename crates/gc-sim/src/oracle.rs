@@ -1,4 +1,4 @@
-//! What must never be, judged from the store's own history and not from what a collector believes.
+//! Invariants, judged from the store's own history and not from a collector's view.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::truth::{OwnerState, TrueChange, TrueObject, Truth};
 use crate::verdicts::deletes;
 use crate::violation::{Violation, broken};
 
-/// What the oracles do not judge, and how often that was so; each is explained in `docs/proof.md`.
+/// Cases that the oracles do not judge, with counts; each is explained in `docs/proof.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exemptions {
     /// Decided before its collector had listed a kind that the decision rests on, after the store was put back.
@@ -65,22 +65,22 @@ pub struct Oracle {
     costs: BTreeMap<(Part, Uid), Cost>,
     /// Deletions that instances of policies were granted, and how often each had been set back then.
     granted_to_policies: BTreeMap<(usize, u64, Uid), u64>,
-    /// How often others changed an object.
+    /// Number of changes to an object by others.
     changed: BTreeMap<Uid, u64>,
     /// Owners whose finalizer went although something was known to be missing, and at which revision.
     gaps: BTreeMap<Uid, u64>,
-    /// What was not judged.
+    /// Cases that were not judged.
     pub exemptions: Exemptions,
 }
 
-/// What is known when a request is checked.
+/// Facts when a request is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene<'a> {
     /// As it was just before the request.
     pub truth: &'a Truth,
     /// The request.
     pub flight: &'a Flight,
-    /// Whether deletions by UID alone are part of this world.
+    /// True if deletions by UID alone are part of this world.
     pub uid_only: bool,
 }
 
@@ -136,7 +136,7 @@ impl Oracle {
         Truth::kind_meant(owner).is_some_and(|kind| scene.flight.unlisted.has(kind))
     }
 
-    /// Whether what an owner does now could not be known to the collector.
+    /// Reports whether what an owner does now could not be known to the collector.
     fn is_raced(scene: &Scene<'_>, owner: &Uid) -> bool {
         scene.truth.mind_changed(owner) || scene.truth.unwaited_by_another(owner, scene.flight.collector)
     }
@@ -336,7 +336,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whether a dependent still needs the finalizer of its owner.
+    /// Reports whether a dependent still needs the finalizer of its owner.
     fn is_unfinished(
         scene: &Scene<'_>,
         dependent: &TrueObject,
@@ -468,7 +468,7 @@ pub fn judge_rest(truth: &Truth, collector: &Collector) -> Result<(), Violation>
     Ok(())
 }
 
-/// Whether a foreground deletion rightly waits: for a blocking dependent that others' finalizers hold.
+/// Reports whether a foreground deletion rightly waits: for a blocking dependent that others' finalizers hold.
 fn is_held(truth: &Truth, owner: &ObservedObject, seen: &mut BTreeSet<Uid>) -> bool {
     seen.insert(owner.uid.clone())
         && truth.objects().filter(|other| other.object.uid != owner.uid).any(|other| {

@@ -1,11 +1,11 @@
-//! Who in a collector wants something, and what becomes of it.
+//! Parts of a collector that request changes, and the results.
 
 use gc_collectors::engine::Observation;
 use gc_controller::barriers::ListEnd;
 use gc_controller::concurrency::Signal;
 use gc_types::{Event, Outcome};
 
-/// Who in a collector wanted something.
+/// Part of a collector that requests changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// The ownership engine.
@@ -32,20 +32,20 @@ pub enum Part {
     Policies,
 }
 
-/// What a request came to.
+/// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerformedRequest {
-    /// What a barrier found.
+    /// Events that a barrier found.
     pub found: Vec<Event>,
-    /// What a live list of retention, or a machine provider, said.
+    /// Observations of a live list of retention, or of a machine provider.
     pub observations: Vec<Observation>,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What the last answer says about the server.
+    /// Evidence of the last answer about the server.
     pub signal: Signal,
-    /// How many calls it took.
+    /// Number of calls.
     pub round_trips: u32,
-    /// How a list of a barrier ended.
+    /// End of a barrier's list.
     pub end: Option<(ListEnd, Option<Signal>)>,
     /// A liar has answered it.
     pub is_lie: bool,

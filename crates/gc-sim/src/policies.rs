@@ -41,7 +41,7 @@ pub struct Policies {
     own: Watcher,
     /// The controller.
     pub controller: Controller<engines::Policies>,
-    /// What its last turn came to.
+    /// Result of its last turn.
     rest: Rest,
     watchers: BTreeMap<u64, Watcher>,
     /// Statuses on their way.
@@ -139,7 +139,7 @@ impl Policies {
         delivered
     }
 
-    /// How many watches there are.
+    /// Returns the number of watches.
     #[must_use]
     pub fn watched(&self) -> usize {
         1 + self.watchers.len()
@@ -238,7 +238,7 @@ impl Policies {
         wanted
     }
 
-    /// How far the objects that a policy is about had been delivered, by kind.
+    /// Returns the delivered version of a policy's target objects, by kind.
     #[must_use]
     pub fn delivered(&self, member: &Member) -> Option<(usize, u64)> {
         let (number, _) = self.roster().watches().iter().find(|(_, watch)| watch.members.contains(member))?;
@@ -358,13 +358,13 @@ impl Policies {
         object
     }
 
-    /// Whether it takes a changed policy for the same: then its statuses are about another one. (All other defects leave it
-    /// in the belief that it sees the policy as it is.)
+    /// Reports whether it takes a changed policy for the same: then its statuses are about another one. (All other
+    /// defects leave it in the belief that it sees the policy as it is.)
     fn mistakes_changes(&self) -> bool {
         self.is(Defect::PolicyNeverNew) || self.is(Defect::PolicySpecAssumed)
     }
 
-    /// What a collector with a defect takes a policy for.
+    /// Returns the policy as a collector with a defect sees it.
     fn mistaken(&self, mut object: Value) -> Value {
         let real = digest(&object["spec"]);
         saboteur::policy(self.defect, &mut object);

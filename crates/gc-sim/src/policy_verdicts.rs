@@ -1,5 +1,5 @@
-//! What policies must never do, and what they must get done: judged from the true policies and objects, in the words of
-//! their specification and not by the engine's code.
+//! Safety and liveness of policies: judged from the true policies and objects, in the words of their specification
+//! and not by the engine's code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,16 +34,16 @@ const BETWEEN_RUNS: i64 = 10_000;
 /// Longest time between two runs of a policy with the schedule of these worlds (`every 6h`), and some more, milliseconds.
 const BETWEEN_SCHEDULED_RUNS: i64 = (6 * 60 + 5) * 60_000;
 
-/// What the store's log says of policies.
+/// Records of the store's log about policies.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyBook {
-    /// What each generation of each policy says.
+    /// Spec of each generation of each policy.
     specs: BTreeMap<(Uid, i64), Value>,
-    /// What a status has shown: which generation, with which specification. A restored store takes back
-    /// nothing that was seen.
+    /// Generation and specification that a status has shown. A restored store takes back nothing that
+    /// was seen.
     shown: BTreeSet<(Uid, i64, String)>,
-    /// What each engine was granted to delete, and when it decided that last, by its collector's steady clock. What a restored
-    /// store brought back, and is deleted again, counts once.
+    /// Deletions that each engine was granted, with the time of its last decision, by its collector's steady clock.
+    /// What a restored store brought back, and is deleted again, counts once.
     granted: BTreeMap<(usize, u64), BTreeMap<Uid, i64>>,
     /// The collector of the last deletion by each policy, and when that decided it, by its steady clock.
     last_granted: BTreeMap<Uid, (usize, i64)>,
@@ -197,7 +197,7 @@ impl PolicyBook {
     }
 }
 
-/// What a collector may write into the status of a policy: nothing else.
+/// Checks that a collector writes the permitted part of a policy's status alone.
 pub fn judge_status(change: &TrueChange) -> Judged {
     let (Some(before), Some(after)) = (&change.before, &change.after) else {
         return broken("scope", "a status made or removed a policy".to_owned());
@@ -224,7 +224,7 @@ fn label<'v>(value: &'v Value, name: &str) -> Option<&'v str> {
     value["metadata"]["labels"][name].as_str()
 }
 
-/// Whether a policy is about an object, whatever becomes of it.
+/// Reports whether a policy is about an object, whatever becomes of it.
 fn selects(spec: &Value, object: &TrueObject, value: &Value) -> bool {
     let kind = object.kind();
     let of_kind =
@@ -249,7 +249,7 @@ fn selects(spec: &Value, object: &TrueObject, value: &Value) -> bool {
         && named
 }
 
-/// Whether an object counts for a policy now.
+/// Reports whether an object counts for a policy now.
 fn is_selected(spec: &Value, object: &TrueObject) -> bool {
     let value = object.value();
     !object.object.deletion.deleting && !keeps(&value) && selects(spec, object, &value)
@@ -271,7 +271,7 @@ fn expired(spec: &Value, value: &Value, now: i64) -> bool {
     at.min().is_some_and(|at| at <= now)
 }
 
-/// What is beyond the newest of its group.
+/// Returns the objects beyond the newest of their group.
 fn surplus<'t>(spec: &Value, objects: impl Iterator<Item = &'t TrueObject>) -> BTreeSet<Uid> {
     let newest = &spec["keepNewest"];
     let Some(count) = newest["count"].as_u64().and_then(|count| usize::try_from(count).ok()) else {

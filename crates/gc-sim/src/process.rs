@@ -1,5 +1,5 @@
-//! What restrains the controllers of a simulated process: what its operator has ordered, whether it leads, its breaker, and
-//! whether clocks disagree.
+//! Restraints of the controllers of a simulated process: the operator's orders, leadership, the breaker, and
+//! disagreeing clocks.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, LazyLock};
@@ -12,7 +12,7 @@ use gc_types::{Effect, Outcome, ResourceId, WithheldBy};
 use crate::defects::Defect;
 use crate::kinds::KINDS;
 
-/// What the operator of a process has ordered.
+/// Orders of a process's operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Orders {
     /// Nothing may be decided.
@@ -24,11 +24,11 @@ pub struct Orders {
 /// The restraints that the controllers of one process share.
 #[derive(Debug)]
 pub struct Process {
-    /// What the operator has ordered.
+    /// Orders of the operator.
     pub orders: Orders,
-    /// Whether another process leads.
+    /// True if another process leads.
     pub is_standby: bool,
-    /// Whether deletions that depend on the time pause.
+    /// True if deletions that depend on the time pause.
     pub clocks_disagree: bool,
     breaker: RefCell<Breaker>,
     defect: Option<Defect>,
@@ -36,7 +36,7 @@ pub struct Process {
     trips: Cell<u64>,
 }
 
-/// How the breaker names each kind.
+/// Name of each kind in the breaker.
 static NAMES: LazyLock<Vec<Arc<str>>> = LazyLock::new(|| {
     KINDS.iter().map(|kind| gc_types::group_resource(kind.group, kind.resource).into()).collect()
 });
@@ -60,13 +60,13 @@ impl Process {
         self.defect == Some(defect)
     }
 
-    /// How many effects its engines have wanted.
+    /// Returns the number of effects that its engines have requested.
     #[must_use]
     pub fn decided(&self) -> usize {
         self.decided.get()
     }
 
-    /// How often its breaker has tripped.
+    /// Returns the number of trips of its breaker.
     #[must_use]
     pub fn trips(&self) -> u64 {
         self.trips.get()

@@ -9,11 +9,11 @@ use gc_types::{ObjectKey, Outcome, OutsideCall, ResourceVersion, Uid};
 use crate::performed::PerformedRequest;
 use crate::random::Random;
 
-/// How often it reports to one collector that a machine is gone which is not. (The truth in between may get lost on its
-/// way: one lie more, and no collector that believes three answers in a row could notice.)
+/// Maximum number of false reports to one collector that a machine is gone. (The truth in between may get lost on its
+/// way: with one lie more, no collector that believes three answers in a row could notice.)
 pub const LIES: u32 = 2;
 
-/// What has really become of a machine.
+/// True state of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     /// It no longer exists, and never comes back.
@@ -26,9 +26,9 @@ pub struct Machine {
 #[derive(Clone, Debug, Default)]
 pub struct Provider {
     machines: BTreeMap<String, Machine>,
-    /// How often each collector was lied to about each machine.
+    /// Number of lies to each collector about each machine.
     lies: BTreeMap<(usize, String), u32>,
-    /// Whether it says nothing but the truth from now on.
+    /// True if it says nothing but the truth from now on.
     pub honest: bool,
 }
 
@@ -40,7 +40,7 @@ impl Provider {
         name
     }
 
-    /// What has become of a machine; one that it never had is gone.
+    /// Returns the state of a machine; one that it never had is gone.
     #[must_use]
     pub fn machine(&self, name: &str) -> Machine {
         self.machines.get(name).copied().unwrap_or(Machine { gone: true, shut_down: false })
@@ -93,11 +93,11 @@ pub struct NodeQuestion<'a> {
     pub uid: &'a Uid,
     /// The version that was judged.
     pub version: ResourceVersion,
-    /// Which collector asks.
+    /// Asking collector.
     pub collector: usize,
 }
 
-/// What an adapter does with a call outside: only for an object that `read` shows as it was judged.
+/// Acts as an adapter does with a call outside: only for an object that `read` shows as it was judged.
 pub fn ask_outside(
     provider: &mut Provider,
     read: PerformedRequest,

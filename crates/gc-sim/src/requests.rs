@@ -26,26 +26,26 @@ use crate::saboteur::Saboteur;
 use crate::server::Server;
 use crate::story::RequestFault;
 
-/// How far behind the cache of the defect `stale-reads` is.
+/// Lag of the cache of the defect `stale-reads`.
 const STALE_BY: u64 = 12;
 
 /// Why a request that has no answer has failed.
 pub const NO_ANSWER: &str = "timeout";
-/// What a server says of a path that it does not serve.
+/// Server's answer for a path that it does not serve.
 const NOT_FOUND: &str = "404 page not found";
 /// For how long a busy server asks to be left alone.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What happens to one of the calls of a request on its way.
+/// Fault of one of a request's calls on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// What happens.
+    /// The fault.
     pub fault: RequestFault,
     /// To which call of a request about one object it happens, from 0.
     pub call: u32,
 }
 
-/// What the server answers to a call about an object, as a client sees it.
+/// Simulated response to a call about an object.
 struct SimulatedResponse {
     resource: ResourceId,
     /// Nothing where the path is not served; no object where a Status says that it is done.
@@ -112,7 +112,7 @@ impl Answer for SimulatedResponse {
     }
 }
 
-/// What a fault answers in place of the server.
+/// Response of a fault in place of the server's.
 enum Refusal {
     /// 404 without a Status: the path is not served.
     NotServed,
@@ -139,7 +139,7 @@ impl Refusal {
     }
 }
 
-/// How a list went.
+/// Result of a list.
 enum ListResult {
     Items(Vec<Arc<Object>>),
     Refused(u16, String),
@@ -153,9 +153,9 @@ pub struct Performer<'a> {
     pub server: &'a Server,
     /// The kind.
     pub kind: &'a Kind,
-    /// Who may spoil it.
+    /// Saboteur of the request.
     pub saboteur: &'a Saboteur,
-    /// What happens to it on its way.
+    /// Fault on its way, if any.
     pub trouble: Option<Trouble>,
     /// The lie that its first GET, or the list of a barrier, is answered with, and what its choices come from.
     pub lie: Option<(Lie, u64)>,
@@ -217,7 +217,7 @@ impl Performer<'_> {
         Some(SimulatedResponse { resource: key.resource, result, is_garbled: false, believed })
     }
 
-    /// What comes back of one call; `None` if it does not arrive.
+    /// Returns the answer to one call; `None` if it does not arrive.
     fn answer(
         &self,
         request: &Request,
@@ -312,7 +312,7 @@ impl Performer<'_> {
         }
     }
 
-    /// What the defect makes of a request.
+    /// Applies the defect to a request.
     fn spoiled(&self, request: &Request) -> Request {
         let mut request = request.clone();
         if let Request::RemoveFinalizer { key, uid, .. } = &mut request

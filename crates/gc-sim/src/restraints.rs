@@ -1,5 +1,5 @@
-//! Whether collectors obey what restrains them: the operator's orders, the limits of the circuit breaker, and the bounds of the
-//! concurrency limit. Judged from what was sent and answered, without asking any of those.
+//! Checks that collectors obey their restraints: the operator's orders, the limits of the circuit breaker, and the
+//! bounds of the concurrency limit. Judged from what was sent and answered, without asking any of those.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::violation::broken;
 /// A process of the world, and one of its controllers.
 type Sender = (usize, Part);
 
-/// What was sent and answered, as far as restraints are about it.
+/// Requests and answers that restraints are about.
 #[derive(Clone, Debug)]
 pub struct RestraintBook {
     breaker: BreakerOptions,

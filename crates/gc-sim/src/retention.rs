@@ -40,13 +40,13 @@ pub struct LookUp {
     pub decided: i64,
     /// The same when the answer came.
     pub answered: i64,
-    /// Whether the server said that there is no such node.
+    /// True if the server said that there is no such node.
     pub absent: bool,
     /// Since when the collector had not observed such a node, when it decided; `None` if it knew one.
     pub unknown_since: Option<i64>,
 }
 
-/// What was really delivered and answered to a collector.
+/// True deliveries and answers to a collector.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     nodes: BTreeSet<Arc<str>>,
@@ -55,7 +55,7 @@ pub struct Ledger {
     /// When it knew all nodes for the first time.
     begun: i64,
     looks: BTreeMap<(Part, Arc<str>), LookUp>,
-    /// How many answers in a row said that the machine of a node is gone, and when the first of them came.
+    /// Number of consecutive answers that a node's machine is gone, and the time of the first.
     absences: BTreeMap<Uid, (u32, i64)>,
 }
 
@@ -116,7 +116,7 @@ impl Ledger {
         }
     }
 
-    /// How many answers in a row said that the machine of a node is gone, and when the first came.
+    /// Returns the number of consecutive answers that the node's machine is gone, and the time of the first.
     #[must_use]
     pub fn absences(&self, node: &Uid) -> (u32, i64) {
         self.absences.get(node).copied().unwrap_or_default()
@@ -130,7 +130,7 @@ static FACTS: LazyLock<Vec<Option<objects::Kind>>> =
 struct One {
     part: Part,
     controller: Controller<ByFacts<dyn AnyCollector>>,
-    /// What its last turn came to.
+    /// Result of its last turn.
     rest: Rest,
 }
 
@@ -143,7 +143,7 @@ pub struct Retention {
     kinds: BTreeMap<ResourceId, usize>,
     /// Kinds of which a list is being delivered.
     listing: BTreeSet<usize>,
-    /// What was really delivered.
+    /// True deliveries.
     pub ledger: Ledger,
     turn: usize,
     last_machine: Option<Observation>,
@@ -155,7 +155,7 @@ impl std::fmt::Debug for Retention {
     }
 }
 
-/// What a retention collector wants sent: its part, the number with its controller, and the effect.
+/// Request of a retention collector: its part, the number with its controller, and the effect.
 pub type WantedRequest = (Part, u64, Effect);
 
 /// The kind that a retention collector means by a resource.
@@ -214,7 +214,7 @@ impl Retention {
             let reading = ahead(reading, saboteur.haste(*part));
             controller.tick(reading, steady, &around);
             if *part == Part::Pods && saboteur.is(Defect::QuarantineSkipped) {
-                // What was to wait for forty seconds does not.
+                // The defect skips the wait of forty seconds.
                 let now = controller.now().0;
                 let engine = controller.engine_mut();
                 let due = engine.next_wakeup(&|_| true).filter(|due| due.0 - now <= 40_000);
@@ -227,7 +227,7 @@ impl Retention {
         self.marked.tick(reading, steady, &process.around(&kind_of).ticking());
     }
 
-    /// What the breaker stops has changed: what was held is decided again.
+    /// Applies a change of the breaker: withheld effects are decided again.
     pub fn breaker_changed(&mut self, process: &Process) {
         let around = process.around(&kind_of_facts);
         for One { controller, .. } in &mut self.collecting {
@@ -404,7 +404,7 @@ impl Retention {
         }
     }
 
-    /// How the queues of those stand that are about kinds of their own.
+    /// Iterates over the queue states of the parts with kinds of their own.
     pub fn standings(&self) -> impl Iterator<Item = (Part, CollectorState)> {
         self.collecting.iter().map(|one| (one.part, one.controller.engine().0.standing()))
     }
@@ -429,7 +429,7 @@ fn ahead(reading: Reading, by: i64) -> Reading {
     }
 }
 
-/// What is to be sent, if a step is that.
+/// Returns the request of a step, if it is one.
 fn sent<E: gc_controller::controller::Engine>(
     part: Part,
     controller: &Controller<E>,
@@ -440,7 +440,7 @@ fn sent<E: gc_controller::controller::Engine>(
     Some((part, *number, flight.effect.clone()))
 }
 
-/// What a collector reads of an object.
+/// Returns a collector's facts about an object.
 #[must_use]
 pub fn read_facts(kind: objects::Kind, object: &Object) -> Option<Facts> {
     let mut json = Vec::new();

@@ -10,7 +10,7 @@ use crate::story::{Step, Story};
 use crate::violation::Violation;
 use crate::world::{self, Options, Report};
 
-/// How many runs a story may take to be made short.
+/// Maximum number of runs to shorten a story.
 pub const SHRINK_RUNS: usize = 600;
 
 /// Runs a story; a panic is a broken rule like any other.
@@ -72,7 +72,7 @@ pub fn shrink(story: &Story, options: Options, oracle: &str) -> Story {
     best
 }
 
-/// What many worlds came to.
+/// Result of many worlds.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Worlds run.
@@ -153,7 +153,7 @@ pub fn run_seeds(from: u64, count: u64, threads: u64, options: Options) -> Summa
     total
 }
 
-/// How a planted defect was found.
+/// Discovery of a planted defect.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// Seeds needed, one number for each try that found it.

@@ -20,7 +20,7 @@ use crate::performed::{Part, PerformedRequest};
 /// A defect at work.
 #[derive(Clone, Debug, Default)]
 pub struct Saboteur {
-    /// Which; none is an honest adapter.
+    /// The defect; none is an honest adapter.
     pub defect: Option<Defect>,
     names: BTreeMap<ObjectKey, Uid>,
     waited: Vec<Uid>,
@@ -37,13 +37,13 @@ impl Saboteur {
         Self { defect, ..Self::default() }
     }
 
-    /// Whether this is the defect.
+    /// Reports whether this is the defect.
     #[must_use]
     pub fn is(&self, defect: Defect) -> bool {
         self.defect == Some(defect)
     }
 
-    /// What the engine gets in place of an event.
+    /// Replaces an event for the engine.
     pub fn event(&mut self, mut event: Event) -> Option<Event> {
         let defect = self.defect?;
         self.events += 1;
@@ -143,7 +143,7 @@ impl Saboteur {
         Vec::new()
     }
 
-    /// What the ownership engine gets in place of an outcome; `None` if it is lost.
+    /// Replaces an outcome for the ownership engine; `None` if it is lost.
     pub fn outcome(&mut self, mut outcome: Outcome) -> Option<Outcome> {
         let Some(defect) = self.defect else { return Some(outcome) };
         self.events += 1;
@@ -154,7 +154,7 @@ impl Saboteur {
         Some(outcome)
     }
 
-    /// What a controller takes of what a request came to.
+    /// Returns the part of a result that a controller takes.
     #[must_use]
     pub fn plain(&self, performed: PerformedRequest) -> requests::PerformedRequest {
         let PerformedRequest { outcome, signal, round_trips, .. } = performed;
@@ -171,7 +171,7 @@ impl Saboteur {
         if self.is(Defect::LimitIgnored) { ConcurrencyOptions::default() } else { concurrency }
     }
 
-    /// How the list of a barrier ended, in place of how it did.
+    /// Replaces the end of a barrier's list.
     #[must_use]
     pub fn list_end(&self, end: ListEnd) -> ListEnd {
         match end {
@@ -182,7 +182,7 @@ impl Saboteur {
         }
     }
 
-    /// How far the clock of a part is ahead, milliseconds.
+    /// Returns the lead of a part's clock, milliseconds.
     #[must_use]
     pub fn haste(&self, part: Part) -> i64 {
         match self.defect {
@@ -193,7 +193,7 @@ impl Saboteur {
         }
     }
 
-    /// What retention gets in place of facts.
+    /// Replaces facts for retention.
     #[must_use]
     pub fn facts(&mut self, mut facts: Facts) -> Facts {
         if self.is(Defect::KeepIgnored) {
@@ -241,7 +241,7 @@ impl Saboteur {
         }
     }
 
-    /// Whether an answer to a retention collector is lost.
+    /// Reports whether an answer to a retention collector is lost.
     pub fn loses_retention_answer(&mut self) -> bool {
         self.events += u64::from(self.is(Defect::RetentionAnswersLost));
         self.is(Defect::RetentionAnswersLost) && self.events.is_multiple_of(5)
@@ -338,7 +338,7 @@ impl Saboteur {
     }
 }
 
-/// What a policy looks like in place of itself.
+/// Applies the defect to a policy.
 pub fn policy(defect: Option<Defect>, object: &mut Value) {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
     match defect {

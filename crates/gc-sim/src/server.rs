@@ -113,7 +113,7 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// What every world begins with: the namespaces and the definitions of the custom kinds.
+/// Initial objects of every world: the namespaces and the definitions of the custom kinds.
 static BEGINNING: LazyLock<Vec<Transaction>> = LazyLock::new(|| {
     let mut server = Server::over(&[], 0);
     for name in NAMESPACES.iter().chain(&["default", NODE_LEASE_NAMESPACE, IDENTITY_NAMESPACE]) {
@@ -187,7 +187,7 @@ impl Server {
         let _ = self.storage.compact(Revision(self.revision()));
     }
 
-    /// What has changed since the last call, from the store's own log.
+    /// Returns the changes since the last call, from the store's own log.
     pub fn changes(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         while let Poll::Ready(Ok(item)) = self.changes.poll_next(&mut polled()) {
@@ -214,7 +214,7 @@ impl Server {
         }
     }
 
-    /// Whether a kind is served.
+    /// Reports whether a kind is served.
     #[must_use]
     pub fn serves(&self, kind: &Kind) -> bool {
         self.registry.catalog().find(kind.group, kind.versions[0], kind.resource).is_some()

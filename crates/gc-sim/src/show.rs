@@ -38,7 +38,7 @@ pub fn show_request(kind: usize, request: &Request) -> String {
     }
 }
 
-/// What became of it.
+/// Formats the outcome.
 #[must_use]
 pub fn show_outcome(outcome: &Outcome) -> String {
     match outcome {

@@ -14,7 +14,7 @@ use gc_types::{
 
 use crate::violation::Violation;
 
-/// How many steps a world may take to come to rest.
+/// Maximum number of steps until a world rests.
 const REST_STEPS: usize = 2_000;
 /// Simulated time until then, milliseconds.
 const REST_MILLISECONDS: i64 = 600_000;
@@ -22,7 +22,7 @@ const REST_MILLISECONDS: i64 = 600_000;
 /// Number of violations that end an exploration.
 const VIOLATIONS: usize = 10;
 
-/// What was visited.
+/// Visited worlds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// Graphs times roots times policies times variants.
@@ -31,7 +31,7 @@ pub struct Census {
     pub states: u64,
     /// Orders that were followed to rest and judged there.
     pub rests: u64,
-    /// What was broken, and in which world after which steps.
+    /// Violations, with their world and steps.
     pub violations: Vec<(String, Violation)>,
 }
 
@@ -193,7 +193,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether an owner of an object neither waits nor is gone.
+    /// Reports whether an owner of an object neither waits nor is gone.
     fn protects(&self, owner: &Uid) -> bool {
         self.model.by_uid(owner).is_some_and(|owner| !(owner.deletion.deleting && owner.deletion.foreground))
     }
@@ -307,7 +307,7 @@ impl State {
         })
     }
 
-    /// What is there must be what reason leaves: computed from the graph, not by running anything.
+    /// Compares the remaining objects with those that a computation over the graph leaves, without running anything.
     fn judge_rest(&self, world: &SmallWorld) -> Result<(), Violation> {
         let mut doomed = BTreeSet::from([world.root]);
         while world.policy != PropagationPolicy::Orphan
@@ -350,14 +350,14 @@ impl State {
     }
 }
 
-/// Which worlds are visited, and how deep.
+/// Worlds to visit, and the depth.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Objects of each world; four at most.
     pub objects: usize,
     /// Turns of which every order is followed; beyond them each world comes to rest in one fixed order.
     pub depth: usize,
-    /// Whether objects that refer to themselves are among them.
+    /// True if objects that refer to themselves are among them.
     pub loops: bool,
     /// Of all graphs, one in this many (1: all of them) …
     pub stride: u32,

@@ -136,7 +136,7 @@ pub const RARE_FAULTS: [(&str, u32); 6] = [
     ("operator", 15),
 ];
 
-/// What comes on top in worlds with an election.
+/// Additional faults in worlds with an election.
 pub const ELECTION_FAULTS: [(&str, u32); 2] = [("leader change", 40), ("partition", 20)];
 
 /// Additional faults in worlds with retention, which depends on clocks.
@@ -145,7 +145,7 @@ pub const RETENTION_FAULTS: [(&str, u32); 1] = [("clock jump", 15)];
 /// Number of worlds with a restored store, per thousand worlds with faults.
 pub const WORLDS_WITH_A_RESTORE: u32 = 200;
 
-/// How things go in a world.
+/// Frequency of faults in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weather {
     /// Everything arrives, late.
@@ -164,11 +164,11 @@ const LENGTH: (usize, usize) = (60, 180);
 pub struct Story {
     /// The seed.
     pub seed: u64,
-    /// How things go.
+    /// Frequency of faults.
     pub weather: Weather,
-    /// Whether a DELETE may go with the UID alone after conflicts (spec 4.5), which leaves a window (L16).
+    /// True if a DELETE may go with the UID alone after conflicts (spec 4.5), which leaves a window (L16).
     pub uid_only: bool,
-    /// How many effects may be in flight.
+    /// Maximum number of effects in flight.
     pub effects_in_flight: usize,
     /// The bounds of each collector's concurrency limit.
     pub concurrency: ConcurrencyOptions,
@@ -176,14 +176,14 @@ pub struct Story {
     pub breaker: BreakerOptions,
     /// Kinds whose watches are far behind, one bit for each.
     pub slow: u64,
-    /// Whether the retention collectors run as well, and clients give them work.
+    /// True if the retention collectors run as well, and clients give them work.
     pub retention: bool,
-    /// Whether there are several collectors, of which a Lease lets one act at a time. (Where there is retention time
+    /// True if there are several collectors, of which a Lease lets one act at a time. (Where there is retention time
     /// passes in hours, in which no Lease is kept.)
     pub election: bool,
-    /// Whether it is a world of namespaces, with nothing else.
+    /// True if it is a world of namespaces, with nothing else.
     pub namespaces: bool,
-    /// What happens.
+    /// Steps of the story.
     pub steps: Vec<Step>,
 }
 
@@ -210,7 +210,7 @@ impl Story {
         let election = !retention && !namespaces && random.chance(WORLDS_WITH_AN_ELECTION);
         let (concurrency, breaker) = (concurrency(seed), breaker(seed));
         let length = LENGTH.0 + random.below(LENGTH.1);
-        // How eager the network is differs between worlds: in some, watches are far behind.
+        // Worlds differ in the speed of the network: in some, watches are far behind.
         let deliver = random.pick(&[10, 30, 60]);
         let busy = random.pick(&[12, 25]);
         let slow = if random.chance(500) { random.next() & random.next() } else { 0 };
@@ -265,7 +265,7 @@ impl Story {
         (self.namespaces && is_restrained).then_some((self.concurrency, self.breaker))
     }
 
-    /// Whether its breaker trips after few deletions.
+    /// Reports whether its breaker trips after few deletions.
     #[must_use]
     pub fn has_narrow_breaker(&self) -> bool {
         self.breaker != BreakerOptions::default()

@@ -1,5 +1,5 @@
-//! What clients do to objects that retention collectors look after: pods and Jobs finish, nodes come and go with their
-//! machines, claims are used and released, TTLs are set, raised and removed at the last moment.
+//! Clients of objects that retention collectors manage: pods and Jobs finish, nodes come and go with their machines,
+//! claims are used and released, TTLs are set, raised and removed at the last moment.
 
 use gc_collectors::leases::{IDENTITY_NAMESPACE, NODE_LEASE_NAMESPACE};
 use gc_collectors::policies;
@@ -19,12 +19,12 @@ const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const SECOND: i64 = 1_000;
 const HOUR: i64 = 3_600 * SECOND;
 
-/// What clients act on.
+/// State that clients act on.
 #[derive(Debug)]
 pub struct Tenants<'a> {
     /// The server.
     pub server: &'a Server,
-    /// What there is.
+    /// True state.
     pub truth: &'a Truth,
     /// The machines.
     pub provider: &'a mut Provider,
@@ -50,7 +50,7 @@ pub const CERTIFICATE_ENDS_MILLISECONDS: i64 = BEGINNING_MILLISECONDS + 90 * 60 
 const TIER: &str = "tier";
 const TIERS: [&str; 2] = ["x", "y"];
 
-/// What a policy may say. The oracle reads it in its own way: see `policy_verdicts`.
+/// Generates the spec of a policy. The oracle reads it in its own way: see `policy_verdicts`.
 fn policy_spec(random: &mut Random) -> Value {
     let kind = random.pick(&["ConfigMap", "ConfigMap", "Pod"]);
     let mut spec = json!({"target": {"apiVersion": "v1", "kind": kind}, "enforce": random.chance(600),

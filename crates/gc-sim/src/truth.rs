@@ -13,7 +13,7 @@ use crate::kinds::{KINDS, Kind, NAMESPACES};
 use crate::metadata::Metadata;
 use crate::server::Server;
 
-/// Who caused a change.
+/// Actor that caused a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Actor {
     /// A client, or the server for itself.
@@ -29,7 +29,7 @@ pub struct TrueObject {
     pub kind: usize,
     /// Its metadata; the number of the resource is the index of the kind.
     pub object: ObservedObject,
-    /// Whether it waits for its grace period to end.
+    /// True if it waits for its grace period to end.
     pub graceful: bool,
     /// All of it, as stored.
     pub stored: Bytes,
@@ -62,7 +62,7 @@ pub fn show(kind: usize, namespace: &str, name: &str) -> String {
     if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{name}@{namespace}") }
 }
 
-/// What a reference amounts to by the rules of the specification alone.
+/// State of a reference by the rules of the specification alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OwnerState {
     /// The owner lives.
@@ -89,7 +89,7 @@ pub struct Truth {
     /// When an object was first marked for deletion with one of the two finalizers.
     orphaning_since: BTreeMap<Uid, u64>,
     waiting_since: BTreeMap<Uid, u64>,
-    /// Whose waiting was ended, and by whom.
+    /// Objects whose waiting was ended, with the actors.
     unwaited: BTreeMap<Uid, BTreeSet<Actor>>,
     /// Objects whose deletion was changed after it had begun, by a client.
     minds_changed: BTreeSet<Uid>,
@@ -206,7 +206,7 @@ impl Truth {
         self.past.get(uid)
     }
 
-    /// Whether a reference of an object leads to this object.
+    /// Reports whether a reference of an object leads to this object.
     #[must_use]
     pub fn leads_to(dependent: &ObservedObject, owner: &OwnerReference, target: &TrueObject) -> bool {
         let reference = &owner.coordinates;
@@ -306,7 +306,7 @@ impl Truth {
             .position(|kind| kind.kind == &*reference.kind && kind.is_served_as(&reference.api_version))
     }
 
-    /// What a reference of an object amounts to.
+    /// Returns the state of one reference of an object.
     #[must_use]
     pub fn owner_state(&self, dependent: &ObservedObject, owner: &OwnerReference) -> OwnerState {
         let reference = &owner.coordinates;
@@ -333,7 +333,7 @@ impl Truth {
         }
     }
 
-    /// What every reference of an object amounts to.
+    /// Returns the state of every reference of an object.
     #[must_use]
     pub fn owner_states(&self, dependent: &ObservedObject) -> Vec<OwnerState> {
         dependent.owners.iter().map(|owner| self.owner_state(dependent, owner)).collect()
@@ -363,7 +363,7 @@ impl Truth {
         self.waiting_since.get(uid).copied()
     }
 
-    /// Whether something else than this collector ended its waiting, so that the collector could not know.
+    /// Reports whether something else than this collector ended its waiting, so that the collector could not know.
     #[must_use]
     pub fn unwaited_by_another(&self, uid: &Uid, collector: usize) -> bool {
         self.unwaited
@@ -371,7 +371,7 @@ impl Truth {
             .is_some_and(|actors| actors.iter().any(|actor| *actor != Actor::Collector(collector)))
     }
 
-    /// Whether a client changed how its deletion deals with dependents, after it had begun.
+    /// Reports whether a client changed how its deletion deals with dependents, after it had begun.
     #[must_use]
     pub fn mind_changed(&self, uid: &Uid) -> bool {
         self.minds_changed.contains(uid)

@@ -1,5 +1,5 @@
-//! What retention collectors must never do, and what they must get done: judged from the true objects at the version that
-//! was changed, from the true history, and from what a collector really observed and was answered. None of it uses a judge.
+//! Safety and liveness of retention collectors: judged from the true objects at the version that was changed, from
+//! the true history, and from a collector's real observations and answers. None of it uses a judge.
 
 use std::collections::BTreeMap;
 
@@ -24,9 +24,9 @@ use crate::violation::broken;
 const SECOND: i64 = 1_000;
 const HOUR: i64 = 3_600 * SECOND;
 const DAY: i64 = 24 * HOUR;
-/// How long a node must be missing before it is verified (spec `cluster-collectors.md`, 2.4).
+/// Minimum time that a node must be missing before it is verified (spec `cluster-collectors.md`, 2.4).
 const QUARANTINE: i64 = 40 * SECOND;
-/// How long a live read proves.
+/// Validity of a live read.
 const PROOF: i64 = 20 * SECOND;
 /// Number of consecutive answers, and the time they must span, to prove that a machine is gone (10).
 const ABSENCES: u32 = 3;
@@ -36,13 +36,13 @@ const SLEWED: i64 = 2 * SECOND;
 
 type Judged = Result<(), Violation>;
 
-/// Whether a request deletes something.
+/// Reports whether a request deletes something.
 #[must_use]
 pub fn deletes(request: &Request) -> bool {
     matches!(request, Request::Delete { .. } | Request::Guarded { change: Change::ForceDelete, .. })
 }
 
-/// What is counted of what a part of a collector changed.
+/// Returns the label under which a part's changes are counted.
 #[must_use]
 pub fn named(part: Part) -> &'static str {
     match part {
@@ -249,7 +249,8 @@ fn excess(finished: &[&TrueObject]) -> usize {
     finished.len().saturating_sub(usize::try_from(FINISHED_PODS_KEPT).unwrap_or(0))
 }
 
-/// Whether an update, whatever it changes, ends the deletion of an object: it terminates, and waits for nothing.
+/// Reports whether an update, whatever it changes, ends the deletion of an object: it terminates, and waits for
+/// nothing.
 fn ends_by_any_change(value: &Value) -> bool {
     let metadata = &value["metadata"];
     metadata["deletionTimestamp"].is_string()
@@ -409,7 +410,7 @@ fn judge_protection(
         }
         return Ok(());
     }
-    // What began to use a claim after it was to go does not hold it: no kubelet starts such a pod.
+    // A pod that began to use a claim after its deletion does not hold it: no kubelet starts such a pod.
     let marked = scene.truth.since(&target.object.uid, |claim| claim.object.deletion.deleting);
     for pod in scene.truth.objects().filter(|other| uses(other, target)) {
         let since = scene.truth.since(&pod.object.uid, |pod| uses(pod, target));
@@ -420,7 +421,7 @@ fn judge_protection(
     Ok(())
 }
 
-/// Whether a pod that is on a node uses a claim.
+/// Reports whether a pod that is on a node uses a claim.
 fn uses(pod: &TrueObject, claim: &TrueObject) -> bool {
     if pod.kind().kind != "Pod" || pod.object.key.namespace != claim.object.key.namespace {
         return false;

@@ -1,13 +1,13 @@
-//! What an oracle reports.
+//! Report of an oracle.
 
 use std::fmt;
 
 /// A rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which rule.
+    /// Name of the violated rule.
     pub oracle: &'static str,
-    /// How.
+    /// Description of the violation.
     pub message: String,
 }
 

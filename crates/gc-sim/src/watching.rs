@@ -18,7 +18,7 @@ use crate::metadata::observed;
 use crate::server::{Server, polled};
 use crate::story::StreamFault;
 
-/// How many revisions the cache is behind that answers the list of [`StreamFault::StaleList`].
+/// Lag of the cache that answers the list of [`StreamFault::StaleList`], in revisions.
 const STALE_LIST_BEHIND: u64 = 9;
 /// So often the server is asked before it is left alone for a while: a pause, how far it is, a watch or a list, and what follows from
 /// its refusal.
@@ -26,10 +26,10 @@ const QUESTIONS: usize = 4;
 /// For how long a watch had been open that breaks: neither too short nor at its end.
 const OPEN_FOR: Duration = Duration::from_mins(2);
 
-/// What a watch delivers, and the object that it is about.
+/// Delivery of a watch, and its object.
 pub(crate) type Delivery = (Event, Option<Arc<Object>>);
 
-/// What the server is saying.
+/// State of the server's stream.
 enum Stream {
     Nothing,
     List { items: VecDeque<Delivery>, version: String },
@@ -47,7 +47,7 @@ pub(crate) struct Watcher {
     pub(crate) is_restored: bool,
     /// The next list is answered by a cache that is this number of revisions behind.
     behind: u64,
-    /// How often part of a list, or a change from before, was delivered again.
+    /// Number of times that part of a list, or an older change, was delivered again.
     pub(crate) redelivered: u64,
     /// The newest version that was ever delivered.
     newest: u64,

@@ -106,7 +106,7 @@ pub struct Report {
     pub requests: u64,
     /// The oracle that objected, and why.
     pub violation: Option<Violation>,
-    /// What happened, if the run was traced.
+    /// Trace of the run, if it was requested.
     pub trace: Vec<String>,
 }
 
@@ -132,7 +132,7 @@ struct WorkloadWorld {
     /// UIDs of the pods whose owner references clients have removed.
     cut_pods: BTreeSet<String>,
     collectors: Collectors,
-    /// Whether no faults happen.
+    /// True if no faults happen.
     calm: bool,
     report: Report,
 }
@@ -395,7 +395,8 @@ pub fn run_seeds(from: u64, count: u64, threads: u64) -> Summary {
     total
 }
 
-/// How many seeds it takes to notice a defect, and which oracle does; `None` if none of them does.
+/// Returns the number of seeds until a defect is noticed, and the oracle that notices it; `None` if none of them
+/// does.
 #[must_use]
 pub fn hunt(defect: Defect, limit: u64) -> Option<(u64, &'static str)> {
     (0..limit).find_map(|seed| {

@@ -39,31 +39,31 @@ const STEP_MILLISECONDS: usize = 200;
 /// Time that passes in some steps where there is retention, milliseconds.
 const RETENTION_STEPS_MILLISECONDS: [i64; 8] =
     [2_000, 6_000, 6_000, 21_000, 41_000, 65_000, 3_700_000, 90_000_000];
-/// How far back a store is put, at most, in transactions.
+/// Maximum number of transactions by which a store is put back.
 const RESTORED_BACK: usize = 25;
-/// How long everything may take to come to rest once faults have stopped, simulated milliseconds.
+/// Maximum time until everything rests once faults have stopped, simulated milliseconds.
 pub const REST_MILLISECONDS: i64 = 12_000_000;
 /// The same where there is retention, which waits for a day.
 pub const RETENTION_REST_MILLISECONDS: i64 = 100_000_000;
-/// How many rounds of deliveries, requests and answers that may take.
+/// Maximum number of rounds of deliveries, requests and answers until then.
 pub const REST_ROUNDS: usize = 3_000;
 /// Maximum number of items for which a trace of a violation says why the collector waits.
 const STUCK_TOLD: usize = 10;
 /// Number of steps between two checks of the invariants.
 const VERIFIED_EVERY: usize = 16;
 
-/// How a run is made.
+/// Settings of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// A defect to plant.
     pub defect: Option<Defect>,
-    /// Whether the transport tells a lie (see [`crate::liars`]).
+    /// True if the transport tells a lie (see [`crate::liars`]).
     pub liars: bool,
-    /// Whether to write down what happens.
+    /// True to write down what happens.
     pub trace: bool,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The first rule that was broken.
@@ -74,11 +74,11 @@ pub struct Report {
     pub requests: u64,
     /// Objects that collectors deleted.
     pub collected: u64,
-    /// What was not judged.
+    /// Cases that were not judged.
     pub exemptions: Exemptions,
-    /// How often each thing happened.
+    /// Number of occurrences of each event.
     pub happened: BTreeMap<&'static str, u64>,
-    /// What happened, if it was asked for.
+    /// Trace of the run, if it was requested.
     pub trace: Vec<String>,
     /// A number that two runs share only if they were alike.
     pub digest: u64,
@@ -109,16 +109,16 @@ pub struct World<'a> {
     /// Requests of collectors that are no more, still on their way.
     adrift: Vec<Flight>,
     now: i64,
-    /// How far the server's clock is from the world's.
+    /// Difference of the server's clock to the world's.
     server_error: i64,
-    /// How far it was ahead at most.
+    /// Maximum lead that it had.
     server_ahead: i64,
     provider: Provider,
     network: Network,
     cut_off: CutOff,
     reign: Reign,
     book: PolicyBook,
-    /// What the operator of all collectors has ordered.
+    /// Orders of the operator of all collectors.
     orders: Orders,
     restraints: RestraintBook,
     /// The liar, until its lie was sent.
@@ -567,7 +567,7 @@ impl<'a> World<'a> {
 
     // ---- requests ----
 
-    /// What has changed in the store. The Lease has no owner.
+    /// Returns the changes in the store. The Lease has no owner.
     fn changes(&mut self) -> Vec<TrueChange> {
         let mut objects = Vec::new();
         for change in self.server.changes() {
@@ -628,7 +628,8 @@ impl<'a> World<'a> {
         }
         self.keep_house();
         self.synchronize_clocks()?;
-        // What was stamped in the future is due later, with machines asked for every five seconds meanwhile.
+        // Objects with a timestamp in the future are due later, and machines are asked for every five seconds
+        // meanwhile.
         let begin = self.now + self.server_ahead;
         let (mut end, retention_end) = (begin + REST_MILLISECONDS, begin + RETENTION_REST_MILLISECONDS);
         let mut revision = self.server.revision();
@@ -650,8 +651,8 @@ impl<'a> World<'a> {
                 continue;
             }
             if self.server.revision() > revision {
-                // What retention deletes, up to a day later, is work for the ownership collector, which may have to wait for
-                // its turn.
+                // Deletions by retention, up to a day later, are work for the ownership collector, which may have to
+                // wait for its turn.
                 revision = self.server.revision();
                 end = end.max(self.now + REST_MILLISECONDS);
             }

@@ -59,7 +59,7 @@ fn nothing_breaks_where_pods_take_time_to_end() {
     nothing_breaks_from(FIRST_SEED_WITH_TERMINATIONS);
 }
 
-/// What long runs have found (docs/proof.md has the causes).
+/// Seeds with violations in long runs (docs/proof.md has the causes).
 const ONCE_BROKEN: [u64; 12] =
     [3_352, 7_339, 8_480, 10_379, 10_970, 13_583, 16_671, 18_842, 19_516, 20_801, 106_053, 134_022];
 

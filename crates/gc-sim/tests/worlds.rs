@@ -55,8 +55,8 @@ mod nothing_breaks_in {
     }
 }
 
-/// What long runs have found (docs/proof.md has the causes). A seed repeats its story as long as nothing changes how worlds are
-/// made up; the stories of faults are tests of the engines besides.
+/// Seeds with violations in long runs (docs/proof.md has the causes). A seed repeats its story as long as nothing
+/// changes how worlds are made up; the stories of faults are tests of the engines besides.
 const ONCE_BROKEN: [u64; 52] = [
     2_918, 5_939, 9_618, 33_621, 34_038, 45_328, 45_871, 45_923, 52_437, 54_521, 65_591, 69_795, 73_802,
     83_882, 85_281, 117_643, 121_607, 140_715, 141_572, 141_975, 166_198, 175_577, 183_002, 235_110, 242_642,

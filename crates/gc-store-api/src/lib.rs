@@ -66,7 +66,7 @@ pub struct GetAnswer {
     pub revision: Revision,
 }
 
-/// Which part of a range to read.
+/// Part of a range to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeOptions {
     /// Read as of this revision; newest if absent.
@@ -85,16 +85,16 @@ pub struct RangeOptions {
 pub struct RangeAnswer {
     /// The items, by key.
     pub items: Vec<KeyValue>,
-    /// Whether more items follow beyond the limit.
+    /// True if more items follow beyond the limit.
     pub more: bool,
-    /// How many items of the prefix follow beyond those returned (exact, counted at the same revision, unless
+    /// Number of items of the prefix beyond those returned (exact, counted at the same revision, unless
     /// [`RangeOptions::skips_count`]).
     pub remaining: u64,
     /// The revision that was read.
     pub revision: Revision,
 }
 
-/// What must hold for a transaction to commit.
+/// Condition for a transaction to commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// The key that is checked.
@@ -103,7 +103,7 @@ pub struct Condition {
     pub mod_revision: Revision,
 }
 
-/// What a transaction writes.
+/// Write of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// Creates or replaces.
@@ -115,13 +115,13 @@ pub enum Write {
 /// A compare-and-set transaction: all writes if all conditions hold, else none. No key is written twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// What must hold.
+    /// Conditions that must hold.
     pub conditions: Vec<Condition>,
-    /// What is written then.
+    /// Writes that are then performed.
     pub writes: Vec<Write>,
 }
 
-/// What became of a transaction.
+/// Result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Committed {
     /// All writes are durable under this one revision.
@@ -143,7 +143,7 @@ pub struct Change {
     pub previous: Option<KeyValue>,
 }
 
-/// What a watch delivers.
+/// Delivery of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchItem {
     /// A change under the prefix. Changes come in order of revision; those of one transaction in key order.
@@ -167,17 +167,17 @@ pub enum StorageError {
     /// The revision asked for is older than the history kept.
     #[error("revision {requested} has been compacted; the oldest one kept is {oldest}")]
     Compacted {
-        /// What was asked for.
+        /// Requested revision.
         requested: Revision,
-        /// What there is.
+        /// Oldest available revision.
         oldest: Revision,
     },
     /// The revision asked for has not happened yet.
     #[error("revision {requested} is in the future; the newest one is {newest}")]
     Future {
-        /// What was asked for.
+        /// Requested revision.
         requested: Revision,
-        /// What there is.
+        /// Newest available revision.
         newest: Revision,
     },
     /// A watcher that fell too far behind and was dropped.
@@ -189,9 +189,9 @@ pub enum StorageError {
     /// A value larger than the engine takes.
     #[error("value of {size} bytes exceeds the limit of {limit} bytes")]
     TooLarge {
-        /// What was offered.
+        /// Size of the value, in bytes.
         size: usize,
-        /// What is taken.
+        /// Accepted size in bytes.
         limit: usize,
     },
     /// The medium is full. Nothing of the transaction was written.
@@ -207,11 +207,11 @@ pub enum StorageError {
 
 /// A multi-version key-value store. See the module documentation.
 pub trait Storage: Send + Sync + 'static {
-    /// Whether calls may block for longer than a few microseconds, so that they belong on a blocking thread.
+    /// Reports whether calls may block for longer than a few microseconds, so that they belong on a blocking thread.
     fn blocks(&self) -> Blocking;
 
-    /// Whether writes are expected to work. [`StorageError::Full`]: only deletions, and changes that make nothing much
-    /// larger. Returns within microseconds where reads do.
+    /// Reports whether writes are expected to work. [`StorageError::Full`]: only deletions, and changes that make
+    /// nothing much larger. Returns within microseconds where reads do.
     fn health(&self) -> Result<(), StorageError> {
         self.revision().map(drop)
     }

@@ -41,11 +41,11 @@ const THREADS: usize = 2;
 pub struct EtcdOptions {
     /// The prefix of all keys. Several clusters can share an etcd under different prefixes.
     pub prefix: String,
-    /// How long a request may take before storage counts as unavailable.
+    /// Maximum duration of a request before storage counts as unavailable.
     pub timeout: Duration,
     /// Interval of compaction (each time to the revision of the time before); never if `None`.
     pub compaction_interval: Option<Duration>,
-    /// How much history is kept here for watches, in addition to etcd's.
+    /// Amount of history kept here for watches, in addition to etcd's.
     pub history: HistoryOptions,
     /// Maximum lag of a watcher in changes, before it is ended with [`StorageError::Lagged`].
     pub watch_lag: usize,
@@ -92,7 +92,7 @@ pub enum ConnectError {
     Options {
         /// The configured endpoints.
         endpoints: String,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// The endpoint does not answer, or not as etcd does.
@@ -100,7 +100,7 @@ pub enum ConnectError {
     Unreachable {
         /// The configured endpoints.
         endpoints: String,
-        /// What is wrong.
+        /// The error.
         reason: StorageError,
     },
 }
@@ -394,8 +394,8 @@ impl Storage for EtcdStorage {
     }
 }
 
-/// Whether a transaction changes nothing when it is sent a second time, however late the first is performed. Each key must be
-/// guarded by the revision of a write, which never comes again; being absent does.
+/// Reports whether a transaction changes nothing when it is sent a second time, however late the first is performed.
+/// Each key must be guarded by the revision of a write, which never comes again; being absent does.
 fn may_be_repeated(transaction: &Transaction) -> bool {
     let is_guarded = |key: &Key| {
         transaction
@@ -406,7 +406,7 @@ fn may_be_repeated(transaction: &Transaction) -> bool {
     transaction.writes.iter().all(|write| is_guarded(write_key(write)))
 }
 
-/// What became of an earlier attempt at a transaction whose conditions do not hold now.
+/// Result of an earlier attempt at a transaction whose conditions do not hold now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Earlier {
     Performed(Revision),

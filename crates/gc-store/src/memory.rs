@@ -18,7 +18,7 @@ pub const WATCH_LAG: usize = 65_536;
 /// Options of [`MemoryStorage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOptions {
-    /// How much history is kept.
+    /// Amount of history to keep.
     pub history: HistoryOptions,
     /// Maximum lag of a watcher in changes, before it is ended with [`StorageError::Lagged`].
     pub watch_lag: usize,

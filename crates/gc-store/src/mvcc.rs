@@ -16,7 +16,7 @@ pub(crate) const INITIAL_REVISION: Revision = Revision(1);
 /// The largest value. The API server refuses bodies beyond 3 MiB; this leaves room for what it adds.
 pub const VALUE_LIMIT: usize = 8 << 20;
 
-/// How much history is kept.
+/// Amount of history to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryOptions {
     /// Changes kept for watches and reads at older revisions; older ones are compacted automatically.

@@ -42,7 +42,7 @@ const BLOATED_TIMES: u64 = 4;
 /// Options of [`RedbStorage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedbOptions {
-    /// How much history is kept, also across restarts.
+    /// Amount of history to keep, also across restarts.
     pub history: HistoryOptions,
     /// Maximum lag of a watcher in changes, before it is ended with [`StorageError::Lagged`].
     pub watch_lag: usize,
@@ -82,7 +82,7 @@ pub enum OpenError {
     Damaged {
         /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// The file was written by another version of this program.
@@ -136,7 +136,7 @@ impl RedbStorage {
             .map_err(|failure| failure.at(&path))
     }
 
-    /// Whether a directory contains a store.
+    /// Reports whether a directory contains a store.
     #[must_use]
     pub fn exists(directory: impl AsRef<Path>) -> bool {
         directory.as_ref().join(file::DATA).exists()

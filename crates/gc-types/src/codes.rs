@@ -13,23 +13,23 @@ macro_rules! codes {
 codes! {
     /// The storage version names API servers that are gone.
     API_SERVER_GONE = "APIServerGone", "the storage version names API servers that are gone";
-    /// Whether the API server is gone must be verified.
+    /// The API server must be verified to be gone.
     API_SERVER_UNKNOWN = "APIServerUnknown", "whether the API server is gone must be verified";
-    /// Whether the volume is attached must be verified.
+    /// The volume must be verified not to be attached.
     ATTACHMENT_UNKNOWN = "AttachmentUnknown", "whether the volume is attached must be verified";
     /// Nothing uses the VolumeAttributesClass any more.
     ATTRIBUTES_CLASS_UNUSED = "AttributesClassUnused", "nothing uses the VolumeAttributesClass any more";
-    /// Whether a claim or a volume uses the VolumeAttributesClass must be verified.
+    /// The VolumeAttributesClass must be verified to be unused by claims and volumes.
     ATTRIBUTES_CLASS_USE_UNKNOWN = "AttributesClassUseUnknown", "whether a claim or a volume uses the VolumeAttributesClass must be verified";
     /// The claim's condition Unused is out of date.
     CLAIM_CONDITION_OUTDATED = "ClaimConditionOutdated", "the claim's condition Unused is out of date";
     /// The volume's claim is gone and its reclaim policy is Delete.
     CLAIM_GONE = "ClaimGone", "the volume's claim is gone and its reclaim policy is Delete";
-    /// Whether the claim exists must be verified.
+    /// The claim must be verified to exist.
     CLAIM_UNKNOWN = "ClaimUnknown", "whether the claim exists must be verified";
     /// Nothing uses the claim any more.
     CLAIM_UNUSED = "ClaimUnused", "nothing uses the claim any more";
-    /// Whether a pod uses the claim must be verified.
+    /// The claim must be verified to be unused by pods.
     CLAIM_USE_UNKNOWN = "ClaimUseUnknown", "whether a pod uses the claim must be verified";
     /// The CustomResourceDefinition is being deleted.
     DEFINITION_TERMINATING = "DefinitionTerminating", "the CustomResourceDefinition is being deleted";
@@ -57,9 +57,9 @@ codes! {
     MACHINE_RUNNING = "MachineRunning", "the node's machine runs again";
     /// The node's machine is shut down.
     MACHINE_SHUT_DOWN = "MachineShutDown", "the node's machine is shut down";
-    /// Whether the node's machine exists is not known.
+    /// The state of the node's machine is unknown.
     MACHINE_STATE_UNKNOWN = "MachineStateUnknown", "whether the node's machine exists is not known";
-    /// Whether the node's machine exists must be verified.
+    /// The node's machine must be verified to exist.
     MACHINE_UNKNOWN = "MachineUnknown", "whether the node's machine exists must be verified";
     /// The volume's migration annotation is out of date.
     MIGRATION_ANNOTATION_OUTDATED = "MigrationAnnotationOutdated", "the volume's migration annotation is out of date";
@@ -75,7 +75,7 @@ codes! {
     NODE_OUT_OF_SERVICE = "NodeOutOfService", "the pod terminates on a node that is not ready and taken out of service";
     /// The node is ready.
     NODE_READY = "NodeReady", "the node is ready";
-    /// Whether the node exists must be verified.
+    /// The node must be verified to exist.
     NODE_UNKNOWN = "NodeUnknown", "whether the node exists must be verified";
     /// The pod certificate request has served its time.
     POD_CERTIFICATE_REQUEST_EXPIRED = "PodCertificateRequestExpired", "the pod certificate request has served its time";
@@ -93,7 +93,7 @@ codes! {
     STORAGE_DELETION_FAILED = "StorageDeletionFailed", "the volume's storage could not be deleted";
     /// More finished pods exist than the threshold allows, and the pod is among the oldest.
     TERMINATED_PODS_EXCEED_THRESHOLD = "TerminatedPodsExceedThreshold", "more finished pods exist than the threshold allows, and the pod is among the oldest";
-    /// Whether a pod uses the token must be verified.
+    /// The token must be verified to be unused by pods.
     TOKEN_USE_UNKNOWN = "TokenUseUnknown", "whether a pod uses the token must be verified";
     /// The job's time to live after it finished is over.
     TTL_EXPIRED = "TTLExpired", "the job's time to live after it finished is over";
@@ -137,7 +137,7 @@ pub fn message(code: &'static str) -> &'static str {
 mod tests {
     use super::{RETENTION, TIMED};
 
-    /// Whatever expires, or has not been renewed or used for a time, depends on the time.
+    /// Codes for objects that expire, or have not been renewed or used for a time, depend on the time.
     #[test]
     fn what_expires_depends_on_the_time() {
         let by_name = |code: &str| ["Expired", "NotRenewed", "Unused"].iter().any(|end| code.ends_with(end));

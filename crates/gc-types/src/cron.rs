@@ -131,7 +131,7 @@ fn has(bits: u64, number: i8) -> bool {
     u32::try_from(number).is_ok_and(|number| bits & (1 << number) != 0)
 }
 
-/// Whether a part of a field names every value. One with a step above 1 does not.
+/// Reports whether a part of a field names every value. One with a step above 1 does not.
 fn is_any(part: &str) -> bool {
     let (range, step) = part.split_once('/').unwrap_or((part, "1"));
     matches!(range, "*" | "?") && step.parse() == Ok(1)

@@ -42,7 +42,7 @@ pub enum GoDurationError {
     OutOfRange(String),
 }
 
-/// Which units a duration may have.
+/// Permitted units of a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Units {
     /// Those of Go, up to hours.
@@ -222,7 +222,7 @@ fn write_decimal(f: &mut fmt::Formatter<'_>, value: u64, scale: u64, unit: &str)
 pub struct UnixNanoseconds(pub i64);
 
 impl UnixNanoseconds {
-    /// How long before `self` the other moment is; zero if it is not (a clock that was set back).
+    /// Returns the time since the other moment; zero if that is later (a clock that was set back).
     #[must_use]
     pub fn since(self, earlier: Self) -> GoDuration {
         GoDuration(self.0.saturating_sub(earlier.0).max(0))

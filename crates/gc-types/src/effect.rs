@@ -11,7 +11,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EffectId(pub u64);
 
-/// What a DELETE does with dependents.
+/// Treatment of dependents by a DELETE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PropagationPolicy {
     /// The object is deleted at once, its dependents after it.
@@ -144,7 +144,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Whether it deletes something.
+    /// Reports whether it deletes something.
     #[must_use]
     pub const fn deletes(&self) -> bool {
         matches!(
@@ -187,7 +187,7 @@ pub enum Storage {
     },
 }
 
-/// How to find the secrets for a deletion of storage (spec `cluster-collectors.md`, 9.7).
+/// Location of the secrets for a deletion of storage (spec `cluster-collectors.md`, 9.7).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeletionSecret {
     /// The annotation `volume.kubernetes.io/provisioner-deletion-secret-name`.
@@ -253,7 +253,7 @@ pub struct EventRecord {
 pub struct Effect {
     /// Its number.
     pub id: EffectId,
-    /// What to do.
+    /// The request.
     pub request: Request,
     /// Why.
     pub reason: Reason,
@@ -276,7 +276,7 @@ pub enum Verdict {
     AllOrphaned,
     /// A cycle of objects that wait for each other is broken.
     RingOpened,
-    /// Whether an owner exists must be verified.
+    /// The owner must be verified to exist.
     OwnerUnknown,
     /// The object itself must be read again: the server disagreed with what was observed.
     ObjectUnclear,
@@ -332,7 +332,7 @@ impl Verdict {
     pub fn message(self) -> &'static str {
         match self {
             Self::OwnersAbsent => "every owner is absent",
-            Self::OwnerWaiting => "an owner waits in foreground deletion and no other owner lives",
+            Self::OwnerWaiting => "its owner is in foreground deletion and it has no other living owner",
             Self::ReferencesDead => "some owners are absent or wait, others live",
             Self::OwnerOrphans => "the owner is deleted and orphans its dependents",
             Self::NothingBlocks => "nothing blocks the owner any more",
@@ -483,7 +483,7 @@ impl Reason {
         self.verdict.message()
     }
 
-    /// Whether its verdict depends on the time.
+    /// Reports whether its verdict depends on the time.
     #[must_use]
     pub fn is_timed(&self) -> bool {
         crate::codes::TIMED.contains(&self.code())
@@ -540,11 +540,11 @@ pub enum Outcome {
         /// The server's message.
         message: String,
     },
-    /// Whether it happened is unknown, or the server was too busy: retried.
+    /// The result is unknown, or the server was too busy: retried.
     Failed {
-        /// What went wrong.
+        /// The error message.
         message: String,
-        /// How long the server asked to wait, in milliseconds.
+        /// Delay that the server asked for, in milliseconds.
         retry_after_milliseconds: Option<u64>,
     },
 }

@@ -1,4 +1,4 @@
-//! What adapters report to the engines.
+//! Reports of adapters to the engines.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::{
     Timestamp, Uid,
 };
 
-/// Whether objects of a resource live in namespaces.
+/// Scope of a resource: namespaced, or the whole cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// In a namespace.
@@ -31,9 +31,9 @@ pub struct ResourceInfo {
     pub scope: Scope,
     /// Every `apiVersion` under which the same kind is served (the watched one included).
     pub served_api_versions: Vec<Arc<str>>,
-    /// Whether it is watched: it can be listed, watched and deleted, and is not ignored by configuration.
+    /// True if it is watched: it can be listed, watched and deleted, and is not ignored by configuration.
     pub watched: bool,
-    /// Whether its resourceVersions are comparable with those of the built-in resources (one etcd). False for
+    /// True if its resourceVersions are comparable with those of the built-in resources (one etcd). False for
     /// aggregated APIs with a store of their own: only barriers prove their progress.
     pub comparable_versions: bool,
 }
@@ -64,7 +64,7 @@ pub struct ObservedObject {
     pub owners: SmallVec<[OwnerReference; 1]>,
     /// Its deletion.
     pub deletion: DeletionState,
-    /// What recreates it, as far as its labels and annotations say: no verdict depends on it, plans name it.
+    /// Recreator by its labels and annotations: no verdict depends on it, plans name it.
     pub recreator: Option<Recreator>,
 }
 

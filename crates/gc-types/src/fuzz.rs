@@ -31,7 +31,7 @@ pub fn quantity(data: &[u8]) {
     assert_eq!(Quantity::parse(&printed).map(|again| again.to_string()), Ok(printed.clone()));
     assert!(Quantity::parse(&printed).is_ok_and(|again| again.same_as(read)));
     assert!((read + Quantity::default()).same_as(read) && read.without(read).is_zero());
-    // What is greater than the greatest quantity is read as that, and is a whole number of units all the same.
+    // A number beyond the greatest quantity is read as that, and is a whole number of units all the same.
     if let Some(units) =
         parse_quantity(text).filter(|units| units.unsigned_abs() <= i64::MAX.unsigned_abs().into())
     {

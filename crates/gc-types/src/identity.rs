@@ -64,7 +64,7 @@ pub struct FailedGroup {
     pub group: String,
     /// API version; `None` if the whole group failed.
     pub version: Option<String>,
-    /// What went wrong.
+    /// The error message.
     pub message: String,
 }
 

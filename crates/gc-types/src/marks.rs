@@ -62,7 +62,7 @@ impl ForeignMark {
         }
     }
 
-    /// Whether it is a label.
+    /// Reports whether it is a label.
     #[must_use]
     pub const fn is_label(self) -> bool {
         matches!(self, Self::Kyverno)
@@ -74,14 +74,14 @@ impl ForeignMark {
 }
 
 impl Marks {
-    /// Whether there are no retention annotations.
+    /// Reports whether there are no retention annotations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let own = [&self.ttl, &self.expires_at, &self.keep];
         own.into_iter().chain(&self.foreign).all(Option::is_none)
     }
 
-    /// Whether the object is kept. Any value but `false` keeps it, so that a misspelt `true` does too.
+    /// Reports whether the object is kept. Any value but `false` keeps it, so that a misspelt `true` does too.
     #[must_use]
     pub fn keeps(&self) -> bool {
         self.keep.as_deref().is_some_and(|keep| keep != "false")

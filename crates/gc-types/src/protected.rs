@@ -1,4 +1,4 @@
-//! What a cluster cannot do without.
+//! Objects that a cluster cannot do without.
 
 /// The reason why the API server deletes no object of this resource and name, whoever asks; `None` for all others.
 ///

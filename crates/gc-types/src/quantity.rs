@@ -9,7 +9,7 @@ const NANO_PLACES: i32 = 9;
 /// No quantity is greater.
 const GREATEST: i128 = i64::MAX as i128 * NANO;
 
-/// How a quantity is written.
+/// Notation of a quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuantityForm {
     /// `k`, `M`, `m` …
@@ -21,7 +21,7 @@ pub enum QuantityForm {
     Exponent,
 }
 
-/// What the suffix of a quantity multiplies by.
+/// Factor of a quantity's suffix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuantityScale {
     /// This power of ten.
@@ -44,7 +44,7 @@ pub enum QuantityError {
 /// The parts of a quantity's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuantityParts<'a> {
-    /// Whether it begins with a minus.
+    /// True if it begins with a minus.
     pub negative: bool,
     /// The digits before the point.
     pub whole: &'a str,
@@ -125,25 +125,25 @@ impl Quantity {
         Self { nano: i128::from(units) * NANO, form: QuantityForm::Decimal }
     }
 
-    /// What is left of it without another one, and no less than zero.
+    /// Subtracts another quantity, down to zero.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self { nano: self.nano.saturating_sub(other.nano).max(0), ..self }
     }
 
-    /// Whether it is less than zero.
+    /// Reports whether it is less than zero.
     #[must_use]
     pub fn is_negative(self) -> bool {
         self.nano < 0
     }
 
-    /// Whether it is zero.
+    /// Reports whether it is zero.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self.nano == 0
     }
 
-    /// Whether it is a whole number.
+    /// Reports whether it is a whole number.
     #[must_use]
     pub fn is_whole(self) -> bool {
         self.nano % NANO == 0
@@ -161,13 +161,13 @@ impl Quantity {
         in_units(self.nano, NANO / 1000)
     }
 
-    /// Whether both are the same amount, however they are written.
+    /// Reports whether both are the same amount, however they are written.
     #[must_use]
     pub fn same_as(self, other: Self) -> bool {
         self.nano == other.nano
     }
 
-    /// Whether `self` is more than `other`.
+    /// Reports whether `self` is more than `other`.
     #[must_use]
     pub fn exceeds(self, other: Self) -> bool {
         self.nano > other.nano

@@ -20,8 +20,9 @@ pub fn quoted(text: &str) -> String {
     })
 }
 
-/// Whether Go prints a character, which is no ASCII control character, as it is: letters, marks, numbers, punctuation, symbols
-/// and the blank. Rust's debug form prints the same characters, except for marks at the begin of a text.
+/// Reports whether Go prints a character, which is no ASCII control character, as it is: letters, marks, numbers,
+/// punctuation, symbols and the blank. Rust's debug form prints the same characters, except for marks at the begin of
+/// a text.
 fn is_printed(c: char) -> bool {
     c.is_ascii() || String::from_iter(['a', c]).escape_debug().count() == 2
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// What creates an object again after its deletion, other than an owner.
+/// Controller or tool that creates an object again after its deletion, other than an owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Recreator {
     /// An Argo CD application.
@@ -16,7 +16,7 @@ pub enum Recreator {
 }
 
 impl Recreator {
-    /// What it is, and when it acts.
+    /// Describes it, and the time of its action.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -71,7 +71,7 @@ impl TrackingMark {
         }
     }
 
-    /// Whether it is a label.
+    /// Reports whether it is a label.
     #[must_use]
     pub const fn is_label(self) -> bool {
         matches!(self, Self::ArgoCdInstance | Self::FluxKustomization | Self::FluxHelmRelease)
@@ -89,7 +89,7 @@ impl TrackingMark {
         Self::ALL.into_iter().find(|mark| mark.is_label() && mark.key().as_bytes() == key)
     }
 
-    /// What recreates an object with this content of the mark.
+    /// Returns the recreator of an object with this content of the mark.
     pub fn recreator(self, content: &str, share: impl FnOnce(&str) -> Arc<str>) -> Option<Recreator> {
         Some(match self {
             // A tracking id is `application:group/kind:namespace/name`.

@@ -20,16 +20,16 @@ const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 /// The signers whose requests are signed here.
 pub(crate) const SIGNERS: [&str; 3] = [API_SERVER_CLIENT, KUBELET_CLIENT, KUBELET_SERVING];
 
-/// How long a certificate is valid at most: the flag `--cluster-signing-duration`.
+/// Maximum validity of a certificate: the flag `--cluster-signing-duration`.
 const LONGEST: Milliseconds = 365 * 24 * 3_600 * SECOND;
-/// How long a certificate is valid at least.
+/// Minimum validity of a certificate.
 const SHORTEST: Milliseconds = 600 * SECOND;
-/// How long before now a certificate is valid from, for clocks that are behind.
+/// Time before now from which a certificate is valid, for clocks that are behind.
 const BACKDATE: Milliseconds = 300 * SECOND;
 /// From this duration on, the time before now counts towards it.
 const LONG: Milliseconds = 8 * 3_600 * SECOND;
 
-/// What a PKCS#10 request says, as far as these rules depend on it.
+/// Contents of a PKCS#10 request that these rules use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     /// The common name of the subject.
@@ -54,12 +54,12 @@ pub fn validity(object: &Value, now: Milliseconds) -> (Milliseconds, Millisecond
     (now - BACKDATE, now + duration - if duration < LONG { 0 } else { BACKDATE })
 }
 
-/// What the certificate may be used for.
+/// Returns the requested usages of the certificate.
 pub fn usages(object: &Value) -> impl Iterator<Item = &str> {
     items(&object["spec"]["usages"]).map(text)
 }
 
-/// Whether the usages are these, with or without `key encipherment`, which only RSA keys need.
+/// Reports whether the usages are these, with or without `key encipherment`, which only RSA keys need.
 fn are_usages(object: &Value, purpose: &str) -> bool {
     let mut usages: Vec<&str> = usages(object).filter(|usage| *usage != "key encipherment").collect();
     usages.sort_unstable();
@@ -106,7 +106,7 @@ pub fn refusal(object: &Value, contents: &Contents) -> Option<String> {
     }
 }
 
-/// What holds for every certificate of a kubelet; `names` says what is wrong with its alternative names.
+/// Checks the rules for every certificate of a kubelet; `names` says what is wrong with its alternative names.
 fn of_kubelet(
     object: &Value,
     contents: &Contents,

@@ -10,7 +10,7 @@ use crate::plan::{Plan, Request};
 use crate::selector;
 use crate::store::Store;
 
-/// What belongs to an owner.
+/// Objects that belong to an owner.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimedObjects {
     /// Those that do already.
@@ -48,8 +48,8 @@ impl ClaimedObjects {
         Self::of(store, owner, kind, |object| selector::matches(wanted, object.labels()))
     }
 
-    /// What has to be sent first, if anything. The owner is read from the server before anything is adopted: it may have been
-    /// deleted with its dependents orphaned, which the watch has not shown yet.
+    /// Returns the requests that must be sent first, if any. The owner is read from the server before anything is
+    /// adopted: it may have been deleted with its dependents orphaned, which the watch has not shown yet.
     #[must_use]
     pub(crate) fn settle(&self, owner: &Object) -> Option<Plan> {
         if self.adopted.is_empty() && self.released.is_empty() {

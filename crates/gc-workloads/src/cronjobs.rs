@@ -53,7 +53,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     work.clean_up(&deleted);
     if work.status != Value::Object(map(cron.status())) {
         let value = cron.with_status(work.status.clone());
-        // What is to be started or deleted comes first.
+        // Starts and deletions come first.
         work.plan.then(Request::update_status(key, value, "status"));
     }
     work.plan
@@ -298,7 +298,7 @@ impl Work<'_> {
                 })
                 .cloned()
                 .collect();
-            // What never started is the last to go.
+            // A Job that never started is the last to be deleted.
             let started = |job: &Object| time::parse(&job.status()["startTime"]).unwrap_or(Milliseconds::MAX);
             ended.sort_by_key(|job| (started(job), Arc::clone(&job.key.name)));
             let surplus = ended.len().saturating_sub(usize::try_from(limit).unwrap_or_default());

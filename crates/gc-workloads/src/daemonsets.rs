@@ -135,7 +135,7 @@ struct Pair {
 }
 
 impl Work<'_> {
-    /// Whether a pod belongs on a node, and whether one that runs there may stay.
+    /// Reports whether a pod belongs on a node, and whether one that runs there may stay.
     fn admits(&self, node: &Object) -> (bool, bool) {
         let pod = &self.probe;
         if !selects_node(pod, node) {
@@ -210,7 +210,7 @@ impl Work<'_> {
             delete.extend(ended);
             delete.extend(self.excess(living));
         }
-        // What is meant for a node that is gone is not waited for.
+        // Pods for a node that is gone are not waited for.
         delete.extend(
             by_node.into_values().flatten().filter(|pod| !pod.deleting && pods::node_name(pod).is_empty()),
         );
@@ -218,7 +218,7 @@ impl Work<'_> {
         self.plan.slowly(create);
     }
 
-    /// Which of a node's pods are too many: of several the oldest one stays, and beside it the one that is to replace it.
+    /// Returns a node's surplus pods: of several the oldest one stays, and beside it the one that is to replace it.
     fn excess(&self, mut living: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
         living.sort_by_key(|pod| (!pod.ready, pod.created, Arc::clone(&pod.key.name)));
         if self.max_surge() == 0 || living.len() < 2 {
@@ -250,7 +250,7 @@ impl Work<'_> {
         scaled(&strategy["rollingUpdate"]["maxSurge"], self.wanted(), true).unwrap_or_default()
     }
 
-    /// How many nodes are to have a pod.
+    /// Returns the number of nodes that should have a pod.
     fn wanted(&self) -> i64 {
         let wanted = self.view.store.all(Kind::Node).filter(|node| self.admits(node).0).count();
         i64::try_from(wanted).unwrap_or(i64::MAX)

@@ -48,7 +48,7 @@ impl Set {
         replicas_of(&self.value)
     }
 
-    /// How many pods it wanted before this plan.
+    /// Returns the replicas before this plan.
     fn wanted_before(&self) -> i64 {
         self.object.as_ref().map_or_else(|| self.wanted(), |object| replicas_of(&object.value))
     }
@@ -100,7 +100,7 @@ pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     }
 }
 
-/// What is to be done for one.
+/// Plans one reconciliation.
 pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     let Some(deployment) = view.store.get(key) else { return Plan::default() };
     if selector::selects_all(&deployment.spec()["selector"]) {
@@ -183,7 +183,7 @@ impl<'a> Rollout<'a> {
         self.plan.then(request);
     }
 
-    /// Whether `replicas` was changed since the sets were sized.
+    /// Reports whether `replicas` was changed since the sets were sized.
     fn is_scaling(&mut self) -> bool {
         self.find_new_set();
         let wanted = self.wanted();
@@ -247,7 +247,7 @@ fn annotate_replicas(value: &mut Value, wanted: i64, most: i64) {
 }
 
 impl Rollout<'_> {
-    /// What follows when the new set could not be created. Whether that ends the plan.
+    /// Handles a new set that could not be created. Whether that ends the plan.
     fn new_set_refused(&mut self, reason: FailureReason, message: &str) -> bool {
         if self.new.is_some() {
             return false;

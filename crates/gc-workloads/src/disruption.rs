@@ -14,7 +14,7 @@ use crate::selector;
 use crate::store::Change;
 use crate::time::{self, Milliseconds, SECOND};
 
-/// How long a pod whose eviction was allowed counts as disrupted, unless it is deleted earlier.
+/// Maximum time that a pod whose eviction was allowed counts as disrupted.
 const DELETION_TIMEOUT: Milliseconds = 120 * SECOND;
 
 /// A budget is reconciled when it changes, when a pod that it selects does, and when what manages such pods is scaled.
@@ -97,7 +97,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     plan
 }
 
-/// How many pods there should be, and how many of them have to be healthy.
+/// Returns the expected number of pods, and the number that must be healthy.
 fn expectation(
     view: &View<'_>,
     budget: &Object,

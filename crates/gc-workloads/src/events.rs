@@ -20,7 +20,7 @@ const BURST: i64 = 25;
 /// After which time an object that used up its Events may have another.
 const REFILL: Milliseconds = 300_000;
 
-/// How many Events a kubelet may write at once: its flag `--event-burst`.
+/// Maximum burst of Events of a kubelet: its flag `--event-burst`.
 const KUBELET_BURST: i64 = 100;
 /// After which time a kubelet that used up its Events may write another: its flag `--event-qps`, which is 50 a second.
 const KUBELET_REFILL: Milliseconds = 20;
@@ -29,7 +29,7 @@ const KUBELET_REFILL: Milliseconds = 20;
 const MAX_SIMILAR: usize = 10;
 /// Similar Events further apart than this are not combined.
 const SIMILAR_WITHIN: Milliseconds = 600_000;
-/// How the message of a combined Event begins.
+/// Prefix of a combined Event's message.
 const COMBINED: &str = "(combined from similar events): ";
 
 /// An Event that was written.
@@ -40,7 +40,7 @@ struct WrittenEvent {
     last: Milliseconds,
 }
 
-/// How many Events an object may still have, or a kubelet may still write.
+/// Number of Events that an object may still have, or a kubelet may still write.
 #[derive(Debug)]
 struct Budget {
     left: i64,
@@ -78,13 +78,13 @@ pub struct Recorder {
     written: BTreeMap<Topic, WrittenEvent>,
     similar: BTreeMap<(EventSubject, Severity, Cow<'static, str>), Similar>,
     budgets: BTreeMap<EventSubject, Budget>,
-    /// What the kubelets of nodes may still write.
+    /// Budgets of the nodes' kubelets.
     kubelets: BTreeMap<Arc<str>, Budget>,
     number: u64,
 }
 
 impl Recorder {
-    /// What to send for a note; `None` if its object has had too many, or its kubelet wrote too many.
+    /// Returns the requests for a note; `None` if its object has had too many, or its kubelet wrote too many.
     pub fn record(&mut self, workload: Workload, note: Note, now: Milliseconds) -> Option<Action> {
         let Note { about, severity, reason, message, host } = note;
         let namespace = text(&about["namespace"]).to_owned();
@@ -151,7 +151,7 @@ impl Recorder {
         self.kubelets.entry(Arc::clone(host)).or_insert(fresh).take(KUBELET_BURST, KUBELET_REFILL, now)
     }
 
-    /// Whether there have been too many different messages with this reason to record them one by one.
+    /// Reports whether there have been too many different messages with this reason to record them one by one.
     fn is_one_of_many(
         &mut self,
         topic: (EventSubject, Severity, Cow<'static, str>),
@@ -199,7 +199,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
-    /// What a note with this message makes of a ReplicaSet's Events: the verb, the message and the count.
+    /// Records a note with this message about a ReplicaSet, and returns the verb, the message and the count.
     fn outcome(recorder: &mut Recorder, message: &str, now: Milliseconds) -> Option<(String, Value, Value)> {
         let about = json!({"kind": "ReplicaSet", "namespace": "default", "name": "web", "uid": "web-1"});
         let note = Note {

@@ -26,9 +26,9 @@ use policies::Verdict;
 pub(crate) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 /// The completion index of a pod.
 pub(crate) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// How often pods of the same index have failed before.
+/// Annotation with the number of earlier failures of the same index.
 const INDEX_FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
-/// How often pods of the same index have failed before without counting.
+/// Annotation with the number of earlier failures of the same index that did not count.
 const IGNORED_FAILURES: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 /// The controller that a Job may name.
 const MANAGER: &str = "kubernetes.io/job-controller";
@@ -40,7 +40,7 @@ struct Work<'a> {
     pods: Vec<Arc<Object>>,
     active: Vec<Arc<Object>>,
     status: Value,
-    /// How many active pods this plan deletes.
+    /// Number of active pods that this plan deletes.
     deleted: usize,
     /// The condition that ends the Job.
     finished: Option<Value>,
@@ -170,7 +170,7 @@ impl<'a> Work<'a> {
         self.spec()["backoffLimitPerIndex"].as_i64()
     }
 
-    /// Whether pods are replaced only once they have failed, and not while they are on their way out.
+    /// Reports whether pods are replaced only once they have failed, and not while they are on their way out.
     fn replaces_failed_only(&self) -> bool {
         self.spec()["podReplacementPolicy"] == "Failed" || self.spec()["podFailurePolicy"].is_object()
     }
@@ -264,7 +264,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Whether the Job has failed or succeeded, so that what still runs is stopped.
+    /// Reports whether the Job has failed or succeeded, so that what still runs is stopped.
     fn decide_end(&mut self) {
         if let Some(target) =
             condition(&self.status, "FailureTarget").filter(|target| target["status"] == "True")
@@ -409,17 +409,17 @@ impl<'a> Work<'a> {
     }
 }
 
-/// How often pods of the same index failed before this one, whether that counts or not.
+/// Returns the number of all earlier failures of the same index.
 fn all_failures_before(pod: &Object) -> i64 {
     failures_before(pod) + ignored_before(pod)
 }
 
-/// How often pods of the same index failed before this one without counting.
+/// Returns the number of earlier failures of the same index that did not count.
 fn ignored_before(pod: &Object) -> i64 {
     pod.annotation(IGNORED_FAILURES).and_then(|count| count.parse().ok()).unwrap_or_default()
 }
 
-/// How often pods of the same index failed before this one.
+/// Returns the number of earlier failures of the same index that counted.
 fn failures_before(pod: &Object) -> i64 {
     pod.annotation(INDEX_FAILURES).and_then(|count| count.parse().ok()).unwrap_or_default()
 }

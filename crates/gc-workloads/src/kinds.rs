@@ -13,7 +13,7 @@ pub struct ServedAt {
     pub resource: &'static str,
     /// Kind, as objects name it.
     pub kind: &'static str,
-    /// Whether its objects are in namespaces.
+    /// True if its objects are in namespaces.
     pub namespaced: bool,
 }
 
@@ -89,7 +89,7 @@ impl Kind {
         self.served().kind
     }
 
-    /// Which of its objects are watched; empty for all.
+    /// Returns the field selector of its watch; empty for all.
     #[must_use]
     pub const fn field_selector(self) -> &'static str {
         match self {
@@ -124,7 +124,7 @@ impl Kind {
     }
 }
 
-/// Which object.
+/// Key of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// Its kind.

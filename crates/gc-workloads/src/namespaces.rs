@@ -1,4 +1,4 @@
-//! What every namespace has: the ServiceAccount `default` and the API server's certificates.
+//! Contents of every namespace: the ServiceAccount `default` and the API server's certificates.
 
 use serde_json::{Value, json};
 

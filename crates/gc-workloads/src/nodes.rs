@@ -19,12 +19,12 @@ use crate::object::Object;
 pub const SIMULATED: &str = "kubegc.io/simulated";
 /// Stops a simulated node: its Lease and its pods are left alone.
 pub const STOPPED: &str = "kubegc.io/stopped";
-/// How long after its start a simulated pod completes.
+/// Annotation with the time after its start at which a simulated pod completes.
 pub const COMPLETES_AFTER: &str = "kubegc.io/completes-after";
 /// With which exit code the containers of a simulated pod end.
 pub const FAILS: &str = "kubegc.io/fails";
 
-/// How long after its deletion a simulated pod ends, within its grace period.
+/// Annotation with the time after its deletion at which a simulated pod ends, within its grace period.
 pub const TERMINATES_AFTER: &str = "kubegc.io/terminates-after";
 
 /// The name of a simulated node.
@@ -33,12 +33,12 @@ pub fn name(number: u32) -> String {
     format!("kubegc-node-{number}")
 }
 
-/// Whether this process keeps a node, and it is not stopped.
+/// Reports whether this process keeps a node, and it is not stopped.
 pub(crate) fn is_kept(node: &Object) -> bool {
     node.annotation(SIMULATED) == Some("true") && node.annotation(STOPPED) != Some("true") && !node.deleting
 }
 
-/// What a simulated node has: more than any test needs.
+/// Returns the capacity of a simulated node: more than any test needs.
 pub(crate) fn capacity() -> Value {
     json!({"cpu": "1k", "memory": "10Ti", "ephemeral-storage": "100Ti", "pods": "200k"})
 }

@@ -10,13 +10,13 @@ use crate::time::{self, Milliseconds};
 /// An object as the API server has it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
-    /// Which object.
+    /// Key of the object.
     pub key: Key,
     /// Its UID.
     pub uid: Arc<str>,
     /// Its resourceVersion; 0 where the server's is not a number.
     pub version: u64,
-    /// Whether it is being deleted.
+    /// True if it is being deleted.
     pub deleting: bool,
     /// When this process observed that first; the timestamp of the deletion has only seconds.
     pub deletion_observed: Option<Milliseconds>,
@@ -34,7 +34,7 @@ pub struct Object {
     pub value: Value,
 }
 
-/// What no controller reads of a pod's containers, and takes much memory.
+/// Fields of a pod's containers that no controller reads, and that take much memory.
 const UNREAD: [&str; 9] = [
     "args",
     "command",
@@ -46,7 +46,7 @@ const UNREAD: [&str; 9] = [
     "startupProbe",
     "volumeMounts",
 ];
-/// What is read of a pod's volumes.
+/// Fields of a pod's volumes that are read.
 const VOLUME_FIELDS: [&str; 3] = ["name", "persistentVolumeClaim", "ephemeral"];
 
 fn drop_unread(pod: &mut Value) {
@@ -144,7 +144,7 @@ impl Object {
         &self.value["status"]
     }
 
-    /// Whether it has a finalizer.
+    /// Reports whether it has a finalizer.
     #[must_use]
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.value["metadata"]["finalizers"]
@@ -169,7 +169,7 @@ impl Object {
         })
     }
 
-    /// How Events refer to it.
+    /// Returns the reference that Events use.
     #[must_use]
     pub fn reference(&self) -> Value {
         let mut reference = json!({
@@ -233,7 +233,7 @@ pub fn condition<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
     items(&status["conditions"]).find(|condition| condition["type"] == kind)
 }
 
-/// Whether a condition of a type is true.
+/// Reports whether a condition of a type is true.
 #[must_use]
 pub fn has_condition(status: &Value, kind: &str) -> bool {
     condition(status, kind).is_some_and(|condition| condition["status"] == "True")

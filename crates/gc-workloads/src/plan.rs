@@ -1,4 +1,4 @@
-//! What a reconciliation wants done: requests in steps, the Events that follow them, and when to look again.
+//! Result of a reconciliation: requests in steps, the Events that follow them, and the time of the next one.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,29 +12,29 @@ use crate::object::Object;
 use crate::store::Store;
 use crate::time::Milliseconds;
 
-/// What a reconciliation sees.
+/// Input of a reconciliation.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// What was observed.
+    /// Observed objects.
     pub store: &'a Store,
     /// The time.
     pub now: Milliseconds,
-    /// How this process is set up.
+    /// Settings of this process.
     pub settings: &'a Settings,
-    /// What ended the previous plan for this object, if it was a failure.
+    /// Failure that ended the previous plan for this object, if any.
     pub failure: Option<&'a Failure>,
 }
 
-/// How this process is set up.
+/// Settings of the workload controllers in this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// How many simulated nodes there are.
+    /// Number of simulated nodes.
     pub nodes: u32,
-    /// Whether the controllers of this process include the kubelets of simulated nodes; the runtime sets it.
+    /// True if the controllers of this process include the kubelets of simulated nodes; the runtime sets it.
     pub keeps_nodes: bool,
-    /// How long a simulated pod takes to become ready.
+    /// Time until a simulated pod becomes ready.
     pub pod_start_latency: Milliseconds,
-    /// How long the containers of a simulated pod take to end once it is deleted.
+    /// Time until the containers of a simulated pod end after its deletion.
     pub pod_termination_latency: Milliseconds,
     /// The certificate authority of the API server, in PEM.
     pub root_certificates: String,
@@ -61,7 +61,7 @@ pub struct Note {
     pub severity: Severity,
     /// Its reason.
     pub reason: Cow<'static, str>,
-    /// What it says.
+    /// Text of the Event.
     pub message: String,
     /// The node whose kubelet reports it; empty for a controller.
     pub host: Arc<str>,
@@ -101,7 +101,7 @@ impl Note {
     }
 }
 
-/// What to send.
+/// Request to send.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// POST an object into its collection.
@@ -115,21 +115,21 @@ pub enum Action {
     },
     /// PUT an object, guarded by the resourceVersion it carries.
     Update {
-        /// Which object.
+        /// Key of the object.
         key: Key,
         /// The object.
         object: Value,
     },
     /// PUT an object's status.
     UpdateStatus {
-        /// Which object.
+        /// Key of the object.
         key: Key,
         /// The object.
         object: Value,
     },
     /// PATCH an object or one of its subresources, as a strategic merge.
     Patch {
-        /// Which object.
+        /// Key of the object.
         key: Key,
         /// `status`, or empty.
         subresource: &'static str,
@@ -147,7 +147,7 @@ pub enum Action {
     },
     /// DELETE an object, if it still has this UID.
     Delete {
-        /// Which object.
+        /// Key of the object.
         key: Key,
         /// Its UID.
         uid: Arc<str>,
@@ -160,14 +160,14 @@ pub enum Action {
     },
     /// Approve a CertificateSigningRequest, if whoever made it may have it approved ([`crate::certificates::permissions`]).
     ApproveCertificate {
-        /// Which object.
+        /// Key of the object.
         key: Key,
         /// The object.
         object: Value,
     },
     /// Sign an approved CertificateSigningRequest, or say on it why not ([`crate::certificates::refusal`]).
     SignCertificate {
-        /// Which object.
+        /// Key of the object.
         key: Key,
         /// The object.
         object: Value,
@@ -176,7 +176,7 @@ pub enum Action {
     },
     /// GET an object from the server: the plan continues only if it has this UID and is not being deleted.
     Confirm {
-        /// Which object.
+        /// Key of the object.
         key: Key,
         /// Its UID.
         uid: Arc<str>,
@@ -184,7 +184,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Which object it is about; a created one may have no name yet.
+    /// Returns the key of its object; a created one may have no name yet.
     #[must_use]
     pub fn key(&self) -> Key {
         match self {
@@ -206,7 +206,7 @@ impl Action {
 /// An action, why it is taken, and the Events that report it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// What to send.
+    /// The request.
     pub action: Action,
     /// Why: a stable code, for logs.
     pub why: &'static str,
@@ -275,7 +275,7 @@ impl Request {
     }
 }
 
-/// What is to be done for one object: steps one after the other, the requests of a step together. What fails ends the plan.
+/// Plan for one object: steps one after the other, the requests of a step together. What fails ends the plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// The steps.
@@ -317,7 +317,7 @@ impl Plan {
         self.again_at = Some(self.again_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// Whether there is nothing to send.
+    /// Reports whether there is nothing to send.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.notes.is_empty()
@@ -327,15 +327,15 @@ impl Plan {
 /// Why a plan ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What the request was.
+    /// Kind of the request.
     pub action: FailedAction,
     /// The server's reason.
     pub reason: FailureReason,
-    /// What the server said.
+    /// Message of the server.
     pub message: String,
 }
 
-/// What kind of request failed.
+/// Kind of a failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FailedAction {
     /// A creation.

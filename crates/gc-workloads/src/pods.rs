@@ -1,4 +1,4 @@
-//! What controllers ask about pods, and how a pod is made from a template.
+//! Questions of controllers about pods, and the creation of a pod from a template.
 
 use serde_json::{Map, Value, json};
 
@@ -8,26 +8,26 @@ use crate::time::{Milliseconds, SECOND};
 /// The scheduler of this crate; pods that name no other are its own.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-/// Whether it waits for the default scheduler.
+/// Reports whether it waits for the default scheduler.
 pub(crate) fn is_unscheduled(pod: &Object) -> bool {
     let spec = pod.spec();
     let ours = spec["schedulerName"].as_str().is_none_or(|name| name == DEFAULT_SCHEDULER);
     ours && node_name(pod).is_empty() && is_active(pod) && items(&spec["schedulingGates"]).next().is_none()
 }
 
-/// Whether it counts as a replica: neither finished nor being deleted.
+/// Reports whether it counts as a replica: neither finished nor being deleted.
 #[must_use]
 pub fn is_active(pod: &Object) -> bool {
     !pod.deleting && !pod.finished
 }
 
-/// Whether it is being deleted and its containers still run.
+/// Reports whether it is being deleted and its containers still run.
 #[must_use]
 pub fn is_terminating(pod: &Object) -> bool {
     pod.deleting && !pod.finished
 }
 
-/// Whether it has been ready for at least this many seconds.
+/// Reports whether it has been ready for at least this many seconds.
 #[must_use]
 pub fn is_available(pod: &Object, minimum_ready_seconds: i64, now: Milliseconds) -> bool {
     pod.ready
@@ -50,7 +50,7 @@ pub fn node_name(pod: &Object) -> &str {
     text(&pod.spec()["nodeName"])
 }
 
-/// How often its containers were restarted; the largest number.
+/// Returns the highest restart count of its containers.
 #[must_use]
 pub fn restarts(pod: &Object) -> i64 {
     let all = crate::object::items(&pod.status()["containerStatuses"]);

@@ -1,4 +1,4 @@
-//! What waits to be reconciled, and in which order.
+//! Queue of objects to reconcile, in order.
 //!
 //! Pods come before what counts them, so that a burst of changes of pods becomes one change of their owner's status. The owners, and
 //! the pods that wait for a node, have their share however many pods there are; and within each of the three, namespaces take turns of
@@ -13,7 +13,7 @@ use crate::workloads::Workload;
 /// While pods wait to be reconciled, one reconciliation in this number is of an object that owns pods.
 const POD_SHARE: u32 = 8;
 
-/// Which controller has to reconcile which object.
+/// A controller and the object that it must reconcile.
 pub(crate) type Work = (Workload, Key);
 
 /// Work in the order of its arrival within each namespace; namespaces take turns. Objects without a namespace come first, since what is
@@ -60,7 +60,7 @@ impl Turns {
     }
 }
 
-/// What is to be reconciled.
+/// Queue of objects to reconcile.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pods: Turns,

@@ -56,7 +56,7 @@ pub(crate) fn wake_owners(view: &View<'_>, change: &Change, owner: Kind, keys: &
     }
 }
 
-/// Whether an owner's selector selects an object.
+/// Reports whether an owner's selector selects an object.
 fn selects(owner: &Object, object: &Object) -> bool {
     let wanted = &owner.spec()["selector"];
     match owner.key.kind {
@@ -68,11 +68,11 @@ fn selects(owner: &Object, object: &Object) -> bool {
     }
 }
 
-/// What is to be done for one.
+/// Plans one reconciliation.
 pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     let Some(owner) = view.store.get(key) else { return Plan::default() };
     let claimed = ClaimedObjects::of(view.store, owner, Kind::Pod, |pod| {
-        // What has finished, or is on its way out, is neither adopted nor released.
+        // A finished or terminating pod is neither adopted nor released.
         let mine = pod.controller.is_some();
         (mine || pods::is_active(pod)) && selects(owner, pod)
     });
@@ -125,8 +125,8 @@ pub(crate) fn delete_pod(owner: &Object, pod: &Object) -> Request {
 fn to_delete(view: &View<'_>, owner: &Object, active: &[Arc<Object>], surplus: usize) -> Vec<Arc<Object>> {
     let on_nodes = pods_on_nodes(view, owner);
     let neighbours = |pod: &Object| on_nodes.get(pods::node_name(pod)).copied().unwrap_or_default();
-    // What has been ready or existed for less time is deleted first, by orders of magnitude, so that
-    // chance spreads the rest.
+    // Pods that have been ready or existed for less time are deleted first, by orders of magnitude,
+    // so that chance spreads the rest.
     let since = |at: i64| magnitude(view.now - at);
     let rank = |pod: &'_ Arc<Object>| {
         let phase = match text(&pod.status()["phase"]) {
@@ -160,7 +160,7 @@ fn magnitude(age: i64) -> u32 {
     i64::BITS - (age.max(0) * 1_000_000).leading_zeros()
 }
 
-/// How many active pods of the same group run on each node: those of all ReplicaSets with the same owner.
+/// Returns the number of active pods of the same group on each node: those of all ReplicaSets with the same owner.
 fn pods_on_nodes<'a>(view: &View<'a>, owner: &'a Object) -> BTreeMap<&'a str, usize> {
     let siblings: Vec<&Arc<str>> = match (&owner.controller, owner.key.kind) {
         (Some(parent), Kind::ReplicaSet) => {

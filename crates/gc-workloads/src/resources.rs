@@ -33,8 +33,8 @@ impl Amounts {
         Self(entries.map(|(name, value)| (name.as_str().into(), amount(name, value))).collect())
     }
 
-    /// What a pod requests: the sum of its containers, or its largest init container, and its overhead. Restartable
-    /// init containers count as containers. Each pod takes one of `pods`.
+    /// Sums the requests of a pod: those of its containers, or its largest init container, and its overhead.
+    /// Restartable init containers count as containers. Each pod takes one of `pods`.
     #[must_use]
     pub fn requested(pod: &Value) -> Self {
         let mut sum = Self::default();
@@ -91,7 +91,7 @@ impl Amounts {
         self.0.get(name).copied().unwrap_or_default()
     }
 
-    /// Whether a resource is listed.
+    /// Reports whether a resource is listed.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)

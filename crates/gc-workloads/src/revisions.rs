@@ -41,7 +41,7 @@ pub(crate) fn number(revision: &Object) -> i64 {
     int(&revision.value["revision"], 0)
 }
 
-/// What a revision keeps of an owner: its template, as a patch.
+/// Returns the data of a revision: the owner's template, as a patch.
 fn data(owner: &Object) -> Value {
     let mut template = map(&owner.spec()["template"]);
     template.insert("$patch".into(), "replace".into());
@@ -105,7 +105,7 @@ pub(crate) fn current(owner: &Object, known: &[Arc<Object>]) -> Result<Arc<Objec
     Err(plan)
 }
 
-/// What follows where the new revision's name is taken by another object: the next hash takes the collision into account.
+/// Handles a new revision whose name is taken by another object: the next hash takes the collision into account.
 pub(crate) fn unless_taken(view: &View<'_>, owner: &Object, plan: Plan) -> Plan {
     let taken = view.failure.is_some_and(|failure| {
         failure.action == FailedAction::Create(Kind::ControllerRevision)

@@ -48,15 +48,15 @@ pub struct RequestId(pub u64);
 pub struct Sent {
     /// Its name.
     pub id: RequestId,
-    /// Who sends it.
+    /// Sending controller.
     pub workload: Workload,
-    /// What to send.
+    /// The request.
     pub action: Action,
     /// Why.
     pub why: &'static str,
 }
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// It was done; the object as the server has it now, where it said so.
@@ -65,12 +65,12 @@ pub enum Answer {
     Failed {
         /// Why.
         reason: FailureReason,
-        /// What the server said.
+        /// Message of the server.
         message: String,
     },
 }
 
-/// What is learned from the API server.
+/// Observation of the API server.
 #[derive(Clone, Debug)]
 pub enum Observation {
     /// All objects of a kind.
@@ -100,11 +100,11 @@ struct RunningPlan {
     versions: BTreeMap<Key, Value>,
 }
 
-/// What went wrong for an object and has not gone well since.
+/// Failure of an object that has not succeeded since.
 #[derive(Debug, Default)]
 struct Trouble {
     retries: u32,
-    /// What its controller has not been shown yet.
+    /// Failure that its controller has not seen yet.
     unseen: Option<Failure>,
 }
 
@@ -145,7 +145,7 @@ pub struct Runtime {
     /// Changed while they rest.
     deferred: BTreeSet<Work>,
     troubles: BTreeMap<Work, Trouble>,
-    /// What is due again soon: what has failed fewer times than [`SETTLED_RETRIES`], and what is due before [`SOON`].
+    /// Work that is due again soon: after fewer failures than [`SETTLED_RETRIES`], or before [`SOON`].
     soon: BTreeSet<Work>,
     events: VecDeque<(Workload, Action)>,
     recorder: Recorder,
@@ -190,13 +190,13 @@ impl Runtime {
         self.workloads.iter().flat_map(|workload| workload.observes()).copied().collect()
     }
 
-    /// What is known.
+    /// Returns the observed objects.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// What was counted.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
@@ -207,13 +207,13 @@ impl Runtime {
         self.settings.time_zones.insert(name.to_owned(), zone);
     }
 
-    /// Whether the rules of a time zone are known.
+    /// Reports whether the rules of a time zone are known.
     #[must_use]
     pub fn knows_time_zone(&self, name: &str) -> bool {
         self.settings.time_zones.contains_key(name)
     }
 
-    /// Whether every kind has been listed, so that controllers act.
+    /// Reports whether every kind has been listed, so that controllers act.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.unlisted.is_empty()
@@ -556,7 +556,7 @@ impl Runtime {
     }
 }
 
-/// Whether the answer to a deletion shows the object as it was when it went: nothing holds it any more.
+/// Reports whether the answer to a deletion shows the object as it was when it went: nothing holds it any more.
 fn is_gone(object: &Object) -> bool {
     let metadata = &object.value["metadata"];
     let held = metadata["finalizers"].as_array().is_some_and(|all| !all.is_empty());
@@ -568,7 +568,7 @@ fn delay(retries: u32) -> Milliseconds {
     FIRST_RETRY.saturating_mul(1 << retries.min(30)).min(LONGEST_RETRY)
 }
 
-/// Whether a failure is reported to people; what was only out of date is retried quietly.
+/// Reports whether a failure is reported to people; what was only out of date is retried quietly.
 fn is_reported(failure: &Failure) -> bool {
     !matches!(
         failure.reason,

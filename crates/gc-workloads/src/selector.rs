@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::object::{Object, items};
 
-/// Whether a `LabelSelector` selects these labels. An empty one selects everything, a missing one nothing, and what is
-/// not understood nothing.
+/// Reports whether a `LabelSelector` selects these labels. An empty one selects everything, a missing one nothing,
+/// and what is not understood nothing.
 #[must_use]
 pub fn matches(selector: &Value, labels: &Value) -> bool {
     let Some(selector) = selector.as_object() else { return false };
@@ -16,7 +16,7 @@ pub fn matches(selector: &Value, labels: &Value) -> bool {
             .is_none_or(|all| items(all).all(|requirement| matches_requirement(requirement, labels)))
 }
 
-/// Whether labels have all entries of a map, as the selectors of Services and ReplicationControllers are.
+/// Reports whether labels have all entries of a map, as the selectors of Services and ReplicationControllers are.
 #[must_use]
 pub fn matches_map(wanted: &Value, labels: &Value) -> bool {
     wanted.as_object().is_none_or(|wanted| wanted.iter().all(|(name, value)| labels.get(name) == Some(value)))
@@ -44,7 +44,7 @@ pub fn matches_requirement(requirement: &Value, labels: &Value) -> bool {
     }
 }
 
-/// Whether a selector has no requirements.
+/// Reports whether a selector has no requirements.
 #[must_use]
 pub fn selects_all(selector: &Value) -> bool {
     let is_empty = |name: &str| match &selector[name] {
@@ -55,7 +55,7 @@ pub fn selects_all(selector: &Value) -> bool {
     selector.is_object() && is_empty("matchLabels") && is_empty("matchExpressions")
 }
 
-/// Whether a `NodeSelector`, if there is one, selects a node.
+/// Reports whether a `NodeSelector`, if there is one, selects a node.
 pub(crate) fn selects_terms(required: &Value, node: &Object) -> bool {
     required.is_null() || items(&required["nodeSelectorTerms"]).any(|term| matches_term(term, node))
 }

@@ -44,7 +44,7 @@ fn wake_for_pod(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     }
 }
 
-/// What of a pod is visible behind a Service.
+/// Returns the part of a pod that is visible behind a Service.
 fn shown_of(pod: &Object) -> impl PartialEq {
     let (spec, status) = (pod.spec(), pod.status());
     (
@@ -54,7 +54,7 @@ fn shown_of(pod: &Object) -> impl PartialEq {
     )
 }
 
-/// Whether a Service selects a pod; one without a selector selects none.
+/// Reports whether a Service selects a pod; one without a selector selects none.
 fn selects(service: &Object, pod: &Object) -> bool {
     let wanted = &service.spec()["selector"];
     wanted.is_object() && selector::matches_map(wanted, pod.labels())
@@ -67,7 +67,7 @@ fn pods_behind<'a>(view: &View<'a>, service: &'a Object) -> Option<Vec<&'a Arc<O
     Some(view.store.pods_with(&service.key.namespace, wanted).collect())
 }
 
-/// Whether a pod has an address and its containers have not ended for good.
+/// Reports whether a pod has an address and its containers have not ended for good.
 fn is_reachable(pod: &Object) -> bool {
     let status = pod.status();
     let has_address = !text(&status["podIP"]).is_empty() || items(&status["podIPs"]).next().is_some();
@@ -87,7 +87,7 @@ fn addresses(pod: &Object, family: Family) -> Vec<String> {
     all.filter(|address| Family::of(*address) == family).map(|address| address.to_string()).collect()
 }
 
-/// Which number a port of a Service has on a pod.
+/// Resolves a Service's port on a pod.
 fn port_number(service_port: &Value, pod: &Object) -> Option<i64> {
     let target = &service_port["targetPort"];
     let Some(name) = target.as_str() else { return target.as_i64() };
@@ -118,7 +118,7 @@ fn ports_on(service: &Object, pod: &Object) -> Vec<Value> {
     ports
 }
 
-/// Whether a Service has an address of its own.
+/// Reports whether a Service has an address of its own.
 fn has_address(service: &Object) -> bool {
     !matches!(text(&service.spec()["clusterIP"]), "" | "None")
 }
@@ -133,7 +133,7 @@ fn readiness_changed(pod: &Object) -> &Value {
     condition(pod.status(), "Ready").map_or(&Value::Null, |ready| &ready["lastTransitionTime"])
 }
 
-/// What a generated name begins with.
+/// Returns the prefix of a generated name.
 fn name_prefix(name: &str) -> String {
     if name.len() < LONGEST_PREFIX { format!("{name}-") } else { name.to_owned() }
 }

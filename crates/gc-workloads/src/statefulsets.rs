@@ -38,7 +38,7 @@ pub(crate) fn wakes(view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
     }
 }
 
-/// Whether a claim has a name that a set gives its claims.
+/// Reports whether a claim has a name that a set gives its claims.
 fn may_use(set: &Object, claim: &Object) -> bool {
     items(&set.spec()["volumeClaimTemplates"]).any(|template| {
         let prefix = format!("{}-{}-", text(&template["metadata"]["name"]), set.name());
@@ -172,7 +172,7 @@ impl Work<'_> {
         status
     }
 
-    /// What comes next: one pod at a time in order, or all at once.
+    /// Plans the next step: one pod at a time in order, or all at once.
     fn step(&mut self) {
         let (first, wanted) = (self.first(), self.wanted());
         for ordinal in first..first + wanted {

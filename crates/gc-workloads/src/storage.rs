@@ -27,7 +27,7 @@ const CLASS_OF_OLD: &str = "volume.beta.kubernetes.io/storage-class";
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-/// Who is to provision a volume for a claim, and the same as it was called before.
+/// Annotation that names the provisioner of a claim's volume, and its former name.
 const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const STORAGE_PROVISIONER_OF_OLD: &str = "volume.beta.kubernetes.io/storage-provisioner";
 /// The node that the scheduler chose for the pod that waits for the claim.
@@ -51,7 +51,7 @@ fn default_class<'a>(view: &View<'a>) -> Option<&'a Arc<Object>> {
     defaults.min_by_key(|class| (std::cmp::Reverse(class.created), Arc::clone(&class.key.name)))
 }
 
-/// Whether claims of a class are bound once a pod that needs them has a node.
+/// Reports whether claims of a class are bound once a pod that needs them has a node.
 fn waits_for_consumer(class: Option<&Arc<Object>>) -> bool {
     class.is_some_and(|class| class.value["volumeBindingMode"] == "WaitForFirstConsumer")
 }
@@ -64,7 +64,7 @@ fn storage(amounts: &Value) -> i128 {
     parse_quantity(text(&amounts["storage"])).unwrap_or_default()
 }
 
-/// Whether a volume names a claim, by its name and, once it is bound, by its UID.
+/// Reports whether a volume names a claim, by its name and, once it is bound, by its UID.
 fn names(volume: &Object, claim: &Object) -> bool {
     let reference = &volume.spec()["claimRef"];
     let uid = text(&reference["uid"]);
@@ -89,7 +89,7 @@ fn matching<'a>(view: &View<'a>, claim: &Object, node: Option<&Object>) -> Optio
     free.filter(fits).min_by_key(|volume| (storage(&volume.spec()["capacity"]), Arc::clone(&volume.key.name)))
 }
 
-/// Whether a volume has what a claim asks for.
+/// Reports whether a volume has what a claim asks for.
 fn satisfies(volume: &Object, claim: &Object) -> bool {
     let (has, asks) = (volume.spec(), claim.spec());
     let mode = |spec: &Value| spec["volumeMode"].as_str().unwrap_or("Filesystem").to_owned();
@@ -102,13 +102,13 @@ fn satisfies(volume: &Object, claim: &Object) -> bool {
         && text(&has["volumeAttributesClassName"]) == text(&asks["volumeAttributesClassName"])
 }
 
-/// Whether a volume can be reached from a node.
+/// Reports whether a volume can be reached from a node.
 fn is_reachable(volume: &Object, node: Option<&Object>) -> bool {
     let required = &volume.spec()["nodeAffinity"]["required"];
     node.is_none_or(|node| selects_terms(required, node))
 }
 
-/// What a pod's claims mean for its node.
+/// Claims of a pod, as its scheduling sees them.
 pub(crate) enum Claims<'a> {
     /// No node will do before this changes.
     Refused(String),
@@ -191,7 +191,7 @@ pub(crate) fn claims_against(
     (!waiting.iter().all(found)).then(|| "node(s) didn't find available persistent volumes to bind".into())
 }
 
-/// Whether a class's `allowedTopologies` have a node.
+/// Reports whether a class's `allowedTopologies` have a node.
 fn allows(class: &Object, node: &Object) -> bool {
     let terms = &class.value["allowedTopologies"];
     let mut any = items(terms).map(|term| {

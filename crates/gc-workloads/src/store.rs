@@ -1,4 +1,4 @@
-//! What was observed: objects by key, by owner, by node and by address.
+//! Observed objects by key, by owner, by node and by address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -30,7 +30,7 @@ impl Change {
         self.after.as_ref().or(self.before.as_ref())
     }
 
-    /// Whether the object appeared, vanished, or a part of it changed.
+    /// Reports whether the object appeared, vanished, or a part of it changed.
     #[must_use]
     pub fn differs(&self, part: impl Fn(&Object) -> &Value) -> bool {
         match (&self.before, &self.after) {
@@ -54,7 +54,7 @@ pub struct Store {
     controlled: BTreeMap<Arc<str>, Group>,
     /// Pods by node.
     on_node: BTreeMap<Box<str>, Group>,
-    /// What the pods of a node request that have not finished.
+    /// Sum of the requests of a node's unfinished pods.
     requested: BTreeMap<Box<str>, Amounts>,
     /// Pods by address.
     by_address: BTreeMap<Box<str>, Key>,
@@ -179,13 +179,13 @@ impl Store {
         self.on_node.get(node).into_iter().flat_map(Group::values)
     }
 
-    /// What the unfinished pods of a node request together.
+    /// Returns the sum of the requests of a node's unfinished pods.
     #[must_use]
     pub fn requested_on(&self, node: &str) -> Amounts {
         self.requested.get(node).cloned().unwrap_or_default()
     }
 
-    /// Whether a pod has this address.
+    /// Reports whether a pod has this address.
     #[must_use]
     pub fn is_address_used(&self, address: &str) -> bool {
         self.by_address.contains_key(address)
@@ -219,13 +219,13 @@ impl Store {
         self.repelling.iter().filter_map(|key| self.objects.get(key))
     }
 
-    /// How many objects are known.
+    /// Returns the number of known objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Whether nothing is known.
+    /// Reports whether nothing is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()

@@ -23,7 +23,7 @@ pub(crate) struct World {
     pub(crate) objects: BTreeMap<Key, Value>,
     pub(crate) runtime: Runtime,
     pub(crate) now: i64,
-    /// What was sent, as `verb kind/name`.
+    /// Sent requests, as `verb kind/name`.
     pub(crate) log: Vec<String>,
     /// Kinds whose creation is refused.
     pub(crate) refused: Vec<Kind>,
@@ -319,7 +319,7 @@ pub(crate) fn store(objects: &[(Kind, Value)]) -> Store {
     store
 }
 
-/// What a controller sees of a store at the start.
+/// Returns a controller's view of a store at the start.
 pub(crate) fn view<'a>(store: &'a Store, settings: &'a Settings) -> View<'a> {
     View { store, now: START, settings, failure: None }
 }

@@ -1,4 +1,4 @@
-//! Which workload controllers there are, what they observe, what they may do, and which function decides for each.
+//! Table of workload controllers: the kinds they observe, their permissions, and the function that decides for each.
 
 use crate::kinds::{Key, Kind};
 use crate::plan::{Plan, Settings, View};
@@ -83,7 +83,7 @@ const fn rule(group: &'static str, resource: &'static str, verbs: &'static [&'st
     Rule { group, resource, names: &[], verbs }
 }
 
-/// What may be done for signers of certificates.
+/// Returns the rule for signers of certificates.
 const fn signers(names: &'static [&'static str], verbs: &'static [&'static str]) -> Rule {
     Rule { group: "certificates.k8s.io", resource: "signers", names, verbs }
 }
@@ -169,7 +169,7 @@ impl Workload {
         }
     }
 
-    /// Whom its writes name as their manager.
+    /// Returns the field manager of its writes.
     #[must_use]
     pub const fn field_manager(self) -> &'static str {
         match self {
@@ -181,7 +181,7 @@ impl Workload {
         }
     }
 
-    /// What its Events name as their source.
+    /// Returns the source of its Events.
     #[must_use]
     pub const fn event_source(self) -> &'static str {
         match self {
@@ -201,7 +201,7 @@ impl Workload {
         }
     }
 
-    /// What it needs to be informed of.
+    /// Returns the kinds that it observes.
     #[must_use]
     pub const fn observes(self) -> &'static [Kind] {
         match self {
@@ -247,7 +247,7 @@ impl Workload {
         }
     }
 
-    /// What it writes; reading is the informers' own right.
+    /// Returns the rules for its writes; reading is the informers' own right.
     #[must_use]
     pub const fn rules(self) -> &'static [Rule] {
         match self {
@@ -375,7 +375,7 @@ impl Workload {
         }
     }
 
-    /// Whether its reconciliation is shown what failed.
+    /// Reports whether its reconciliation is shown what failed.
     #[must_use]
     pub const fn handles_failures(self) -> bool {
         matches!(
@@ -389,7 +389,7 @@ impl Workload {
         )
     }
 
-    /// What to reconcile even if it does not exist yet.
+    /// Returns the keys to reconcile even if their objects do not exist yet.
     #[must_use]
     pub fn first_keys(self, settings: &Settings) -> Vec<Key> {
         match self {
@@ -399,7 +399,7 @@ impl Workload {
         }
     }
 
-    /// What has to be reconciled after a change.
+    /// Adds the keys to reconcile after a change.
     pub(crate) fn wakes(self, view: &View<'_>, change: &Change, keys: &mut Vec<Key>) {
         match self {
             Self::ServiceAccount | Self::RootCertificates => namespaces::wakes(change, keys),
@@ -428,7 +428,7 @@ impl Workload {
         }
     }
 
-    /// What has to be done for an object.
+    /// Plans one reconciliation of an object.
     pub(crate) fn reconcile(self, view: &View<'_>, key: &Key) -> Plan {
         match self {
             Self::ServiceAccount => namespaces::service_account(view, key),

@@ -10,13 +10,13 @@ use tokio::io::AsyncReadExt as _;
 use crate::cluster::{Cluster, print_requests};
 use kubegc_bench::measure::{Latencies, Usage};
 
-/// How often the memory of the command is read; its peak is remembered by the kernel until it ends.
+/// Interval of reading the command's memory; the kernel remembers its peak until it ends.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Options of `kubegc-bench ask`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How often to run the command
+    /// Number of times to run the command
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// The command, with its arguments
@@ -43,7 +43,7 @@ pub(crate) async fn run(cluster: &Cluster, options: &Options) -> anyhow::Result<
         let mut output = Vec::new();
         let watched = async {
             loop {
-                // What has ended has no memory.
+                // A process that has ended has no memory.
                 peak_kib = Usage::of(pid).map_or(peak_kib, |usage| usage.peak_kib.max(peak_kib));
                 tokio::time::sleep(PAUSE).await;
             }

@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, print_requests};
 use kubegc_bench::measure::{Latencies, Usage, print_usage};
 
 const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-/// How long a cascade may take for each thousand dependents, and in all at least.
+/// Maximum duration of a cascade per thousand dependents, and its minimum in all.
 const PATIENCE_PER_THOUSAND: Duration = Duration::from_secs(10);
 const PATIENCE_AT_LEAST: Duration = Duration::from_mins(1);
 /// The server ends a watch that names no time after half an hour to an hour; no measurement takes longer than a day.
@@ -37,7 +37,7 @@ pub(crate) struct Options {
     /// number; created if they are missing
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     namespaces: Option<u32>,
-    /// How the owners are deleted
+    /// Propagation policy of the owners' deletion
     #[arg(long, default_value = "background", value_parser = policies())]
     policy: PropagationPolicy,
     /// Delete in the foreground; the same as `--policy foreground`
@@ -85,7 +85,7 @@ pub(crate) async fn run(cluster: &Cluster, options: &Options, pid: Option<u32>) 
     let run = format!("bench-{}", jiff::Timestamp::now().as_millisecond());
     let places = Collections::of(cluster, options.namespaces).await?;
     create(cluster, options, &places, &run).await?;
-    // What the collector has seen by now is not known from outside; it gets a moment.
+    // The collector's progress is not visible from outside; it gets a moment.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let watched = places.watched();
     let (_, list) = cluster.call(Method::GET, &format!("{watched}?limit=1"), None).await?;

@@ -1,5 +1,5 @@
-//! What has finished: pods over a threshold, and Jobs whose time to live ends. The collector is started here, once everything
-//! has been made, so that its list counts as well.
+//! Finished objects: pods over a threshold, and Jobs whose time to live ends. The collector is started here, once
+//! everything has been made, so that its list counts as well.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::cascade::watch_until_gone;
 use crate::cluster::{Cluster, print_requests};
 use kubegc_bench::measure::{Latencies, Usage, print_usage};
 
-/// How long it may take for each thousand objects, and in all at least.
+/// Maximum duration per thousand objects, and its minimum in all.
 const PATIENCE_PER_THOUSAND: Duration = Duration::from_secs(10);
 const PATIENCE_AT_LEAST: Duration = Duration::from_mins(1);
 

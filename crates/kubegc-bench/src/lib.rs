@@ -1,3 +1,3 @@
-//! What benches measure with. The program `kubegc-bench` measures a collector from outside, on any cluster.
+//! Measurements for benches. The program `kubegc-bench` measures a collector from outside, on any cluster.
 
 pub mod measure;

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 /// Linux counts CPU time in hundredths of a second, whatever its own clock does.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// How long things took.
+/// Recorded durations.
 #[derive(Debug, Default)]
 pub struct Latencies(Vec<Duration>);
 
@@ -17,7 +17,7 @@ impl Latencies {
         self.0.push(took);
     }
 
-    /// How many there are.
+    /// Returns the number of durations.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
@@ -35,7 +35,7 @@ impl Latencies {
     }
 }
 
-/// What a process has taken so far.
+/// Resources that a process has used so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Usage {
     /// CPU time of all threads, user and system.

@@ -11,10 +11,10 @@ use crate::cluster::{Cluster, print_requests};
 use kubegc_bench::measure::{Usage, print_usage};
 
 const NAMESPACES: &str = "/api/v1/namespaces";
-/// How long it may take for each thousand objects, and in all at least.
+/// Maximum duration per thousand objects, and its minimum in all.
 const PATIENCE_PER_THOUSAND: Duration = Duration::from_secs(10);
 const PATIENCE_AT_LEAST: Duration = Duration::from_mins(1);
-/// How often a namespace that is still there is asked for.
+/// Interval of the checks that a namespace is gone.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Options of `kubegc-bench namespaces`.

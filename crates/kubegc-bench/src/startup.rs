@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use crate::cluster::Cluster;
 use kubegc_bench::measure::{Latencies, Usage, print_usage};
 
-/// How often readiness is asked for.
+/// Interval of the readiness checks.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Options of `kubegc-bench fill`.
@@ -28,7 +28,7 @@ pub(crate) struct FillOptions {
     /// Owners among which the objects are divided, `owner-0` and on [default: none]
     #[arg(long, default_value_t = 0)]
     owners: u32,
-    /// How many of the objects are deleted, and stay because of a finalizer
+    /// Number of objects that are deleted and stay because of a finalizer
     #[arg(long, default_value_t = 0)]
     held: u32,
 }
@@ -79,7 +79,7 @@ pub(crate) struct Options {
     /// Where the collector serves /readyz
     #[arg(long, value_name = "ADDRESS:PORT")]
     ready: SocketAddr,
-    /// How long it may take, seconds
+    /// Maximum duration, seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 170)]
     patience: u64,
     /// The collector, with its arguments
@@ -122,7 +122,7 @@ pub(crate) struct LaunchOptions {
     /// Number of starts, one after the other
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     starts: u32,
-    /// How long to wait after the server is ready until memory is read, seconds
+    /// Wait between readiness and the reading of memory, seconds
     #[arg(long, default_value_t = 2)]
     rest: u32,
     /// The server, with its arguments
@@ -130,7 +130,7 @@ pub(crate) struct LaunchOptions {
     command: Vec<String>,
 }
 
-/// What `kubegc up` prints when it is ready.
+/// Output of `kubegc up` when it is ready.
 const READY: &str = "is ready on";
 
 /// Starts the server, waits until it prints that it is ready, and ends it, as often as asked for.

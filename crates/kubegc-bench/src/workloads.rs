@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, print_requests};
 use crate::finished::collection;
 use kubegc_bench::measure::{Usage, print_usage};
 
-/// How long it may take for each thousand pods, and in all at least.
+/// Maximum duration per thousand pods, and its minimum in all.
 const PATIENCE_PER_THOUSAND: Duration = Duration::from_mins(2);
 const PATIENCE_AT_LEAST: Duration = Duration::from_mins(1);
 /// No measurement takes longer than a day.
@@ -52,7 +52,7 @@ pub(crate) struct CompletionOptions {
 /// Options of `kubegc-bench idle`.
 #[derive(Debug, Args)]
 pub(crate) struct IdleOptions {
-    /// How long to measure, seconds
+    /// Duration of the measurement, seconds
     #[arg(long, default_value_t = 60)]
     seconds: u32,
 }
@@ -90,7 +90,7 @@ async fn watch(
     Ok(Box::pin(events))
 }
 
-/// What is compared before and after.
+/// Readings that are compared before and after.
 struct Reading {
     begun: Instant,
     requests: Option<BTreeMap<String, f64>>,
@@ -126,7 +126,7 @@ fn name_of(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Whether `kubectl rollout status` would say that a Deployment has been rolled out.
+/// Reports whether `kubectl rollout status` would say that a Deployment has been rolled out.
 fn is_rolled_out(deployment: &Value) -> bool {
     let (wanted, status) = (deployment["spec"]["replicas"].as_i64(), &deployment["status"]);
     let is_observed = status["observedGeneration"].as_i64() >= deployment["metadata"]["generation"].as_i64();
@@ -224,7 +224,7 @@ fn print_rate(verb: &str, what: &str, units: u32, reading: &Reading) {
     println!("{verb:<11} {what} in {seconds:.2} s: {:.0} pods/s", f64::from(units) / seconds);
 }
 
-/// Whether a Job is complete.
+/// Reports whether a Job is complete.
 fn is_complete(job: &Value) -> bool {
     let conditions = job["status"]["conditions"].as_array();
     conditions.into_iter().flatten().any(|one| one["type"] == "Complete" && one["status"] == "True")

@@ -52,12 +52,12 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tower::BoxError;
 
-/// How long [`Cluster::settle`] waits before it reports what is still in progress.
+/// Maximum wait of [`Cluster::settle`] before it reports the activity in progress.
 pub const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
 /// While a client of the test watches something, a controller under test may be about to act: it must have been quiet
 /// for this long.
 pub const CONTROLLER_QUIET: Duration = Duration::from_millis(20);
-/// How long [`Cluster::stuck`] may take to list everything.
+/// Maximum time of [`Cluster::stuck`] to list everything.
 const STUCK_PATIENCE: Duration = Duration::from_secs(10);
 /// The user of [`Cluster::client`].
 const ADMINISTRATOR: &str = "kubegc-testing";
@@ -96,7 +96,7 @@ pub enum Error {
     NotSettled {
         /// The bound.
         patience: Duration,
-        /// What each part still has to do.
+        /// Remaining work of each part.
         moving: Vec<String>,
     },
     /// The thread of the cluster has panicked.

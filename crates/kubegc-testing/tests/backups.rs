@@ -18,14 +18,14 @@ use serde_json::json;
 
 const FINALIZER: &str = "example.com/bucket";
 
-/// What the operator acts with.
+/// State of the operator.
 struct Operator {
     client: Client,
     backup: ApiResource,
 }
 
 impl Operator {
-    /// What is outside of Kubernetes needs a finalizer; here a ConfigMap stands for it.
+    /// Things outside of Kubernetes need a finalizer; here a ConfigMap stands for them.
     async fn release(&self, backup: &DynamicObject) -> kube::Result<Action> {
         let name = format!("released-{}", backup.data["spec"]["bucket"].as_str().unwrap_or_default());
         let released: ConfigMap = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();

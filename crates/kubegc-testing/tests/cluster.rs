@@ -1,4 +1,4 @@
-//! How the author of an operator uses a cluster in tests.
+//! Use of a cluster in the tests of an operator.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
@@ -238,7 +238,7 @@ async fn users_and_kubeconfigs_reach_the_same_cluster() {
     assert!(unknown.to_string().contains("nonsense"), "{unknown}");
 }
 
-/// How many ports this process listens on.
+/// Returns the number of ports this process listens on.
 #[cfg(target_os = "linux")]
 fn listening() -> usize {
     /// The state LISTEN in `/proc/net/tcp`.
@@ -301,7 +301,7 @@ fn the_cost_of_a_start_and_of_a_fork() {
     println!("{} clusters at once: {before} before, then {}", held.len(), status("VmRSS"));
 }
 
-/// What Linux says of this process.
+/// Reads a field of Linux' status of this process.
 fn status(field: &str) -> String {
     let all = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = all.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));

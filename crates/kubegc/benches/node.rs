@@ -1,6 +1,6 @@
-//! What a pass of `kubegc node` costs on a real containerd, beside a plain loop that removes the same one after the other over one
-//! connection and checks nothing. Their files lie where temporary files do: on a disk, unless TMPDIR says otherwise. (What
-//! planning alone costs, `node_plans` of gc-collectors says.)
+//! Cost of a `kubegc node` pass on a real containerd, beside a plain loop that removes the same items one after the
+//! other over one connection and checks nothing. Their files lie where temporary files do: on a disk, unless TMPDIR
+//! says otherwise. (What planning alone costs, `node_plans` of gc-collectors says.)
 //!
 //! `cargo bench -p kubegc --bench node [-- installed 1.7 2]` (root needed): the releases of containerd to measure, by default all
 //! that there are (`scripts/containerd` unpacks the newer ones). Sizes by environment: `NODE_BENCH_CONTAINERS` (default
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use kubegc_bench::measure::Usage;
 use runtime::{Containerd, Pod, Release, TestImage, unavailable_release};
 
-/// How often a running agent is measured.
+/// Interval of the measurements of a running agent.
 const SAMPLE_PERIOD: Duration = Duration::from_millis(5);
 /// Calls that fill the runtime, at once.
 const FILLERS: u32 = 4;
@@ -57,16 +57,16 @@ fn sizes(name: &str, default: &[u32]) -> Vec<u32> {
     text.map_or(default.to_vec(), |text| text.split_whitespace().map(|one| one.parse().unwrap()).collect())
 }
 
-/// What is removed.
+/// Items to remove.
 trait Work {
     fn name(&self) -> String;
-    /// How many times as fast as the loop it has to be, where there is such a bar.
+    /// Returns the required ratio to the loop's speed, if there is a bar.
     fn bar(&self) -> Option<f64>;
     /// Fills the runtime; what the agent would remove, in any order.
     fn fill(&self, containerd: &Containerd, round: u32) -> Vec<String>;
     fn remove(&self, containerd: &Containerd, id: &str);
     fn arguments(&self) -> &'static [&'static str];
-    /// How many there are.
+    /// Returns the number of remaining items.
     fn left(&self, containerd: &Containerd) -> usize;
     /// Removes what the agent keeps.
     fn clear(&self, containerd: &Containerd);
@@ -193,7 +193,7 @@ fn measure(work: &impl Work, release: Release, kubegc: &Path) -> bool {
     for round in 0..rounds {
         for turn in 0..2 {
             let ids = work.fill(&containerd, 2 * round + turn);
-            // Who begins alternates.
+            // The two take turns in starting.
             let by_agent = (round + turn) % 2 == 1;
             if by_agent {
                 let (seconds, usage) = run(&mut containerd.agent_of(kubegc, work.arguments()));

@@ -1,4 +1,4 @@
-//! What the embedded server costs on each of its stores: start, writes, lists, watches, memory.
+//! Cost of the embedded server on each of its stores: start, writes, lists, watches, memory.
 //!
 //! `cargo bench -p kubegc --bench server [-- memory redb etcd]`. Client and server share the machine, so rates are what
 //! both together reach. Sizes by environment: `SERVER_BENCH_OBJECTS` (default 100000), `SERVER_BENCH_WATCHERS` (100),
@@ -27,7 +27,7 @@ use support::{Kubegc, Signal};
 
 /// Requests in flight.
 const IN_FLIGHT: usize = 64;
-/// How often the start is measured.
+/// Number of measured starts.
 const STARTS: usize = 15;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -152,7 +152,7 @@ async fn rate<F: Future<Output = ()>>(server: &Kubegc, what: &str, number: u32, 
 }
 
 async fn list(server: &Kubegc, client: &ApiClient, name: &str, accept: &str, query: &str) {
-    // What the list itself takes is distinguished from what was used before.
+    // The peak of the list itself is separated from earlier use.
     std::fs::write(format!("/proc/{}/clear_refs", server.id()), "5").unwrap();
     let (began, cpu) = (Instant::now(), cpu_seconds(server));
     let (mut bytes, mut next) = (0, String::new());
@@ -291,7 +291,7 @@ async fn call(client: &ApiClient, method: Method, path: &str, body: String) -> u
     client.call(request).await.unwrap().head.status.as_u16()
 }
 
-/// What the server has taken so far.
+/// Returns the resources that the server has used so far.
 fn usage(server: &Kubegc) -> Usage {
     Usage::of(server.id()).unwrap()
 }

@@ -17,7 +17,7 @@ use http::{Method, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-/// How long deletions are counted before an Event reports them.
+/// Time for which deletions are counted before an Event reports them.
 const PERIOD: Duration = Duration::from_secs(10);
 /// Maximum number of Events that one period writes; further deletions are in the journal alone.
 const EVENTS_AT_ONCE: usize = 100;
@@ -29,7 +29,7 @@ const SERIES_REMEMBERED: usize = 1_000;
 const NAMES_SHOWN: usize = 3;
 /// Maximum number of kinds that a message names.
 const KINDS_SHOWN: usize = 8;
-/// How long no Events are written in a namespace that refused one; twice as long each further time, up to the longest.
+/// Time without Events in a namespace that refused one; doubled each further time, up to the longest.
 const FIRST_SILENCE: Duration = Duration::from_mins(1);
 const LONGEST_SILENCE: Duration = Duration::from_hours(1);
 /// Maximum number of namespaces that are remembered to refuse Events.
@@ -42,7 +42,7 @@ const WITH_OWN_EVENTS: [Controller; 2] = [Controller::LegacyTokenCleaner, Contro
 /// Deletions of Events have no Events: they would never end.
 const UNREPORTED: [&str; 2] = ["events", "events.events.k8s.io"];
 
-/// What an Event is about, and who deleted it why.
+/// Subject of an Event, with the deleting collector and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     about: EventSubject,
@@ -61,7 +61,7 @@ enum EventSubject {
     Object(String, Arc<str>, Arc<str>, Uid),
 }
 
-/// What was deleted, by kind.
+/// Deleted objects by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counts(BTreeMap<Arc<str>, DeletedObjects>);
 
@@ -109,7 +109,7 @@ impl Counts {
     }
 }
 
-/// What was deleted and is not reported yet.
+/// Deletions that are not reported yet.
 #[derive(Debug, Default)]
 struct Pending {
     counts: BTreeMap<Key, Counts>,
@@ -227,7 +227,7 @@ impl Writer {
         }
     }
 
-    /// Whether an Event that exists reports it now.
+    /// Reports whether an Event that exists reports it now.
     async fn raise(&mut self, key: &Key, counts: &Counts) -> bool {
         let Some(mut series) = self.series.remove(key) else { return false };
         series.counts.extend(counts.clone());
@@ -318,7 +318,7 @@ impl Writer {
     }
 }
 
-/// Whether the namespace of a request is gone or terminating.
+/// Reports whether the namespace of a request is gone or terminating.
 fn takes_no_objects(answer: &Answer) -> bool {
     let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let causes = status["details"]["causes"].as_array();
@@ -521,7 +521,7 @@ mod tests {
         assert!(nameless.starts_with("2 R0s, 2 R1s, "), "{nameless}");
     }
 
-    /// What has an Event already has no second one, and Events about the deletion of Events would never end.
+    /// A deletion is reported once, and Events about the deletion of Events would never end.
     #[test]
     fn nothing_is_reported_twice() {
         let events = DeletionEvents::default();
@@ -687,7 +687,7 @@ mod tests {
         })
         .await;
 
-        // What one namespace refuses, a quota for example, others still take.
+        // Other namespaces still accept Events that one refuses, for example by a quota.
         let refused = Arc::new(AtomicUsize::new(0));
         let mut stranger = Writer::new(counting_refusals(&up, "stranger", &refused));
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",

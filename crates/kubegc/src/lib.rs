@@ -201,7 +201,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Whether the command's output already says what is wrong.
+/// Reports whether the command's output already says what is wrong.
 fn is_reported(error: &anyhow::Error) -> bool {
     error.is::<commands::doctor::Unhealthy>()
         || error.is::<commands::stuck::StuckObjectsFound>()

@@ -36,7 +36,7 @@ fn section(file: &str, wanted: &str) -> Vec<(String, String)> {
     lines
 }
 
-/// What is named in the excuses of a folder, each with its reason.
+/// Returns the entries of a folder's excuses, each with its reason.
 fn excuses(folder: &str) -> Vec<String> {
     let lines = section("excused.toml", folder).into_iter();
     lines

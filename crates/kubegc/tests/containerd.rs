@@ -262,7 +262,7 @@ fn somebody_else_may_remove_the_same(release: Release) {
     let ended = agent.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(ended.status.success(), "{text}");
-    // What either was refused because the other was at it, the next pass finds gone, or takes.
+    // Items that one was refused because the other was removing them are gone in the next pass, or removed by it.
     succeed(&mut containerd.agent(&["--once", "--collect", "containers"]));
     let left: Vec<String> = containerd.containers().into_iter().map(|one| one.id).collect();
     assert_eq!(left, dead[59..], "{refused} refused: {text}");
@@ -389,7 +389,7 @@ fn what_comes_into_use_or_dies_during_a_pass_does_no_harm(release: Release) {
     assert_eq!(left, expected, "the image that came into use stays, all others went");
 }
 
-/// What the API server says of pods decides what they leave behind: here the embedded server, with pods of every kind.
+/// The API server's view of pods decides about their remains: here the embedded server, with pods of every kind.
 #[test]
 fn leftovers_go_with_their_pods() {
     if unavailable().is_some() {
@@ -504,7 +504,7 @@ fn an_image_from_scratch_is_taken_by_the_runtime() {
     let imported = containerd.ctr(&["images", "import", file.to_str().unwrap()]);
     assert!(imported.status.success(), "{}", String::from_utf8_lossy(&imported.stderr));
     wait_for("the image", || containerd.images().contains_key("localhost/kubegc:test").then_some(()));
-    // What needs a dynamic linker would not start in an image that has none.
+    // A binary that needs a dynamic linker would not start in an image that has none.
     let (refused, _) = build(env!("CARGO_BIN_EXE_kubegc"), "dynamic");
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("it asks for a dynamic linker"));

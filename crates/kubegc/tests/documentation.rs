@@ -199,7 +199,7 @@ fn links_and_anchors_are_found_where_they_are() {
     assert_eq!(anchors(page), BTreeSet::from(["a-b-c", "d", "d-1"].map(str::to_owned)));
 }
 
-/// What the addresses of files and folders of this repository begin with.
+/// Prefixes of the addresses of files and folders of this repository.
 const BROWSED: [&str; 2] =
     ["https://github.com/kubegc/kubegc/blob/main/", "https://github.com/kubegc/kubegc/tree/main/"];
 
@@ -239,7 +239,7 @@ fn every_link_leads_somewhere() {
     assert!(broken.is_empty(), "links that lead nowhere: {broken:#?}");
 }
 
-/// What this project once said in place of the words in docs/glossary.md.
+/// Former words of this project for those in docs/glossary.md.
 const OLD_WORDS: [&str; 16] = [
     "anew",
     "gets on",
@@ -301,6 +301,59 @@ fn documents_and_comments_use_the_words_of_the_glossary() {
         .collect();
     assert!(comments.values().map(String::len).sum::<usize>() > 500_000, "are these the right files?");
     assert!(found.is_empty(), "docs/glossary.md has better words: {found:#?}");
+}
+
+/// Words that a doc comment should not open with: a clause as a subject makes a reader wait for the noun.
+const CLAUSE_OPENERS: [&str; 11] = [
+    "What",
+    "Which",
+    "Who",
+    "Whose",
+    "Whom",
+    "Whether",
+    "How",
+    "Whoever",
+    "Whatever",
+    "Whichever",
+    "Whomever",
+];
+
+/// Returns the first word of each comment of a file: of runs of lines that begin with the same comment marker.
+fn comment_openings(text: &str) -> Vec<&str> {
+    let mut openings = Vec::new();
+    let mut previous = None;
+    for line in text.lines() {
+        let comment = line.trim_start();
+        let marker = ["///", "//!", "//"].into_iter().find(|marker| comment.starts_with(marker));
+        if let Some(marker) = marker
+            && previous != Some(marker)
+        {
+            let words = comment[marker.len()..].trim_start();
+            openings.push(words.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default());
+        }
+        previous = marker;
+    }
+    openings
+}
+
+#[test]
+fn openings_of_comments_are_found() {
+    let text =
+        "//! What is here.\n//! Which follows.\n\n/// Returns it.\nfn f() {\n    // How it works.\n}\n";
+    assert_eq!(comment_openings(text), ["What", "Returns", "How"]);
+}
+
+#[test]
+fn comments_open_with_a_verb_or_a_noun() {
+    let sources = texts(&repository().join("crates"), ".rs");
+    let openings: Vec<&str> = sources.values().flat_map(|text| comment_openings(text)).collect();
+    let clauses = openings.iter().filter(|word| CLAUSE_OPENERS.contains(word)).count();
+    assert!(openings.len() > 10_000, "only {} comments found", openings.len());
+    assert!(
+        clauses * 100 <= openings.len() * 3,
+        "{clauses} of {} comments open with What, Which, Who, Whether or How; at most 3 in 100 may. Begin with a verb in the third person (functions) or a noun phrase (types, fields)",
+        openings.len(),
+    );
 }
 
 #[test]

@@ -24,7 +24,7 @@ use rcgen::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a program may take to be ready on a slow machine, and to end.
+/// Maximum time for a program to be ready on a slow machine, and to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 const END: Duration = Duration::from_secs(1);
 
@@ -317,7 +317,8 @@ fn flags_without_effect_are_reported_in_one_line() {
     );
 }
 
-/// What setup-envtest downloads, checks and unpacks, and where it looks for what it has unpacked before.
+/// Archives are those that setup-envtest downloads, checks and unpacks, and finds again where it has unpacked them
+/// before.
 #[test]
 fn archives_are_those_of_setup_envtest() {
     let folder = tempfile::tempdir().unwrap();
@@ -356,7 +357,7 @@ fn archives_are_those_of_setup_envtest() {
     let etcd = listed.lines().nth(1).unwrap().split_whitespace().nth(2).unwrap();
     assert!(etcd.parse::<usize>().unwrap() < 1024, "the program is in the archive once: {listed}");
 
-    // What is unpacked, or was written there in the first place, runs under its names.
+    // The unpacked programs run under their names, and so do those written there in the first place.
     let store = folder.path().join(format!("k8s/1.36.2-linux-{machine}"));
     let unpacked = folder.path().join("unpacked");
     std::fs::create_dir(&unpacked).unwrap();

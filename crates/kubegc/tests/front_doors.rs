@@ -32,7 +32,7 @@ fn ended(home: &Path, arguments: &[&str]) -> (i32, String, String) {
     (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
-/// What is left in the folder of temporary files, and in that of data.
+/// Lists the remaining files in the folder of temporary files, and in that of data.
 fn left(home: &Path) -> Vec<String> {
     let names = |folder: &Path| {
         let entries = std::fs::read_dir(folder).into_iter().flatten();
@@ -86,7 +86,7 @@ fn a_server_runs_in_the_background_until_it_is_told_to_end() {
     let (code, out, _) = ended(home.path(), &["down"]);
     assert_eq!((code, out.as_str()), (0, "No server runs in the background.\n"));
 
-    // What it adds to a kubeconfig is there for as long as it runs.
+    // Its entry in a kubeconfig exists as long as it runs.
     let config = home.path().join("shared");
     std::fs::write(&config, "{apiVersion: v1, kind: Config, contexts: [{name: prod, context: {}}]}").unwrap();
     let arguments = ["up", "--detach", "--ephemeral", "--listen", "127.0.0.1:0", "--write-kubeconfig"];
@@ -126,7 +126,7 @@ fn a_foreign_file_is_no_place_for_a_kubeconfig() {
     }
 }
 
-/// Whoever stops reading, stops the demonstration, and nothing is left behind.
+/// A closed output ends the demonstration, and nothing is left behind.
 #[test]
 fn a_demonstration_without_a_reader_leaves_nothing_behind() {
     let home = tempfile::tempdir().unwrap();
@@ -139,7 +139,7 @@ fn a_demonstration_without_a_reader_leaves_nothing_behind() {
     assert_eq!(left(home.path()), [""; 0]);
 }
 
-/// Whether the watch or the answer came first, the same reason is given for each object.
+/// Reports whether the watch or the answer came first, the same reason is given for each object.
 #[test]
 fn a_demonstration_explains_each_object_the_same_way_each_time() {
     let home = tempfile::tempdir().unwrap();
@@ -200,7 +200,7 @@ async fn the_clock_is_set_and_settling_is_awaited_over_http() {
     ask("POST", "/kubegc/v1/settle?timeout=30s").await.unwrap();
     let requests: Api<CertificateSigningRequest> = Api::all(client);
     requests.get("new").await.expect("a request is collected when it is a day old, and this one is new");
-    // Who may not call the path, may not set the clock.
+    // A user who may not call the path may not set the clock.
     let anonymous = hyper_answer(&server.url, "/kubegc/v1/clock").await;
     assert_eq!(anonymous, 403);
 }
@@ -240,7 +240,7 @@ async fn a_server_is_reset_and_forked_over_http() {
     let created = maps.create(&PostParams::default(), &map).await.unwrap();
     ask("POST", "/kubegc/v1/clock?advance=36h").await.unwrap();
     assert_eq!(ask("POST", "/kubegc/v1/settle?timeout=30s").await.unwrap()["settled"], true);
-    // What is asked at once may meet the heartbeat of a node.
+    // An immediate request may coincide with the heartbeat of a node.
     let at_rest = serde_json::json!({"settled": true, "moving": []});
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     loop {

@@ -26,7 +26,7 @@ const JOBS: &[&str] = &["job-", "cronjob-"];
 const OTHERS: &[&str] =
     &["statefulset-", "daemonset-", "service-", "endpoints-", "budget-", "quota-", "claim-", "namespace-"];
 
-/// How often a scenario is played at most until it does not differ.
+/// Maximum number of times that a scenario is played until it does not differ.
 const MAX_PLAYS: usize = 3;
 
 fn folder() -> PathBuf {
@@ -83,7 +83,7 @@ fn play(names: &[String], histories: &Path) -> String {
     text
 }
 
-/// What differs from the histories and is not excused, and the excuses for what does not differ.
+/// Returns the differences to the histories that are not excused, and the excuses without a difference.
 fn judge(text: &str, names: &[&str]) -> (Vec<String>, Vec<String>) {
     let varying = excused("varies");
     let (mut unexcused, mut needless) = (Vec::new(), Vec::new());

@@ -25,7 +25,7 @@ use kube_runtime::watcher::{self, Event};
 use serde_json::{Value, json};
 use support::Kubegc;
 
-/// How long anything may take on a slow machine.
+/// Maximum wait on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn typed<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -65,7 +65,7 @@ fn refusal<T>(answer: kube::Result<T>) -> (u16, String) {
     }
 }
 
-/// What happened, without the object.
+/// Formats an event without its object.
 fn shown<K: kube::ResourceExt>(event: Event<K>) -> (&'static str, String) {
     match event {
         Event::Init => ("init", String::new()),
@@ -197,7 +197,7 @@ async fn server_side_apply_tells_whose_fields_conflict() {
     // `one` gives up all that it alone has.
     let left = maps.patch("shared", &one, &applied(json!({}))).await.unwrap();
     assert_eq!(typed::<Value>(json!(left.data)), json!({"a": "2", "c": "2"}));
-    // What the type has not is no mere typing error in the end: nothing is applied without it.
+    // An unknown field is no mere typing error in the end: nothing is applied with it.
     let unknown = Patch::Apply(
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shared"}, "colour": "red"}),
     );

@@ -75,7 +75,8 @@ fn run(server: &Kubegc, arguments: &[&str], input: &str) -> Outcome {
     }
 }
 
-/// Whether `kubectl wait --for=delete` found the object gone. An old kubectl fails when there is nothing to wait for.
+/// Reports whether `kubectl wait --for=delete` found the object gone. An old kubectl fails when there is nothing to
+/// wait for.
 fn is_gone(outcome: &Outcome) -> bool {
     let nothing = outcome.err.contains("NotFound") || outcome.err.contains("no matching resources found");
     outcome.success || (kubectl_minor_version() < 28 && nothing)
@@ -321,7 +322,7 @@ fn each_cascade_ends_as_it_should() {
     assert!(!run(&server, &["-n", "shop", "get", "configmap", "stock"], "").success);
 }
 
-/// How long a collector may take for what it does at once.
+/// Maximum time of a collector for immediate work.
 const PATIENCE: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// A server with all collectors, the expiry of annotated objects included.
@@ -411,8 +412,8 @@ fn annotated_objects_expire() {
         kubectl(&server, &["get", "configmap/kept", "configmap/wrong", "job/running", "-o", "name"], "");
     assert_eq!(left.split_whitespace().count(), 3, "{left}");
 
-    // What is kept lives on after the annotation is removed only as long as its time to live, and is deleted with its owner
-    // whatever it says.
+    // A kept object lives on after the annotation is removed only as long as its time to live, and is deleted with
+    // its owner whatever it says.
     let owner = kubectl(&server, &["get", "configmap", "wrong", "-o", "jsonpath={.metadata.uid}"], "");
     let dependent = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
         "name": "dependent", "annotations": {"kubegc.io/keep": "true"},
@@ -483,7 +484,7 @@ fn a_policy_shows_what_would_go_and_then_lets_it_go() {
 fn a_bad_policy_says_what_is_wrong_and_deletes_nothing() {
     let Some(server) = up() else { return };
     kubectl(&server, &["create", "configmap", "a"], "");
-    // What the schema forbids does not come in at all.
+    // An object that the schema forbids is refused at once.
     let impossible = run(&server, &["create", "-f", "-"], &POLICY.replace("per: Namespace", "per: Galaxy"));
     assert!(
         !impossible.success && impossible.err.contains("Unsupported value: \"Galaxy\""),

@@ -17,9 +17,9 @@ use serde_json::json;
 use support::etcd::EtcdServer;
 use support::{Kubegc, Signal, TOKEN};
 
-/// How long anything may take on a slow machine.
+/// Maximum wait on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a server may take to stop.
+/// Maximum time for a server to stop.
 const END: Duration = Duration::from_secs(2);
 
 fn on_disk(subcommand: &str, folder: &Path) -> Kubegc {
@@ -190,7 +190,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
         let server = on_disk("apiserver", folder.path());
         let maps = config_maps(&server).await;
         for (name, version) in held(&maps).await {
-            // What was under way when the server was killed may have happened; what was answered has.
+            // A write in flight when the server was killed may have happened; an acknowledged one has.
             if let Some(known) = acknowledged.get(&name) {
                 assert_eq!(&version, known, "{name} in round {round}");
             }

@@ -47,7 +47,7 @@ fn agent(fake: &Fake, arguments: &[&str]) -> Command {
     if !arguments.contains(&"--kubelet-config") {
         command.args(["--kubelet-config", "/nonexistent"]);
     }
-    // How full the disk of this machine is shall not matter.
+    // The free space on this machine's disk must not matter.
     if !arguments.iter().any(|argument| argument.starts_with("--eviction-hard")) {
         command.args(["--eviction-hard", ""]);
     }

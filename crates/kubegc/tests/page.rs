@@ -430,7 +430,7 @@ async fn readers_of_a_feed_get_what_their_user_may_list() {
     let of_ann = read_feed(&client, &ann, |text| has(text, "leaf-of-bank"));
     let (texts, of_ann, ()) = futures::join!(readers, of_ann, cascades);
     assert!(!of_ann.contains("shop"), "{of_ann}");
-    // Whoever comes later gets the same changes, once each.
+    // A later reader gets the same changes, once each.
     let late = read_feed(&client, &[], both).await;
     for text in texts.iter().chain([&late]) {
         let leaves = text.matches("\"name\":\"leaf-of-").count();
@@ -513,7 +513,7 @@ async fn the_journal_of_an_object_is_its_own() {
     assert_eq!(journal().await, [""; 0], "nothing was done about the third one");
 }
 
-/// Whether a value is of a type that JSON Schema names.
+/// Reports whether a value is of a type that JSON Schema names.
 fn is_of_type(value: &Value, name: &str) -> bool {
     match name {
         "object" => value.is_object(),
@@ -527,7 +527,7 @@ fn is_of_type(value: &Value, name: &str) -> bool {
     }
 }
 
-/// What a value has that its description has not, or lacks of it.
+/// Returns the members of a value that its description lacks, and the described ones that it lacks.
 fn undescribed(value: &Value, schema: &Value, document: &Value, at: &str) -> Vec<String> {
     if let Some(reference) = schema["$ref"].as_str() {
         let named = document.pointer(reference.trim_start_matches('#')).unwrap();
@@ -571,7 +571,7 @@ fn undescribed(value: &Value, schema: &Value, document: &Value, at: &str) -> Vec
     found
 }
 
-/// Whoever writes a client reads the description, not the page.
+/// Authors of clients read the description, not the page.
 #[tokio::test]
 async fn answers_are_as_they_are_described() {
     let server = Kubegc::start("up");
@@ -623,7 +623,7 @@ async fn answers_are_as_they_are_described() {
     let namespace = examine("/kubegc/v1/object?resource=namespaces&name=default", 200).await;
     assert_eq!(namespace["status"]["phase"], "Active", "{namespace}");
     let held = examine(&format!("/kubegc/v1/object?{}", about("held-0")), 200).await;
-    // What holds it can be asked about, as on the first screen.
+    // Its holder can be asked about, as on the first screen.
     assert_eq!(held["why"]["holds"][0]["objects"][0]["resource"], "configmaps", "{held}");
     examine(&format!("/kubegc/v1/plan?{}&policy=foreground", about("owner")), 200).await;
     examine(&format!("/kubegc/v1/object?{}", about("nothing")), 404).await;

@@ -1,5 +1,5 @@
-//! What earlier versions left on disks and in clusters is read by this one: data directories, the orders on a Lease,
-//! journals and backups. `scripts/upgrade-data` writes it with the binary of a release.
+//! Files and objects of earlier versions are read by this one: data directories, the orders on a Lease, journals and
+//! backups. `scripts/upgrade-data` writes it with the binary of a release.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -38,7 +38,7 @@ fn expected(version: &Path) -> serde_json::Map<String, Value> {
     serde_json::from_slice(&std::fs::read(version.join("objects.json")).unwrap()).unwrap()
 }
 
-/// Whether it is the Lease by which the server that runs now says who it is.
+/// Reports whether it is the Lease by which the server that runs now says who it is.
 fn is_identity(object: &Value) -> bool {
     object["metadata"]["labels"]["apiserver.kubernetes.io/identity"] == "kube-apiserver"
 }
@@ -100,7 +100,7 @@ fn a_data_directory_of_an_earlier_version_is_served() {
             body(&String::from_utf8(authority).unwrap()),
             "clients trust the same authority"
         );
-        // What this version wrote, it reads again.
+        // This version reads its own files again.
         assert!(server.end(Signal::TERM).0.success());
         assert_same(&start(), &version, |_| ());
     }

@@ -26,7 +26,7 @@ use crate::work::Weight;
 
 const GROUP: &str = "apiregistration.k8s.io";
 const RESOURCE: &str = "apiservices";
-/// How often each server is checked without a reason.
+/// Period of the checks that nothing triggered.
 const CHECK_PERIOD: Duration = Duration::from_secs(30);
 /// Servers that are checked at the same time.
 const CHECKS_AT_ONCE: usize = 8;
@@ -47,9 +47,9 @@ async fn follow_once(state: &Arc<State>) -> Result<(), ApiError> {
     let mut watches = vec![watch(state, GROUP, RESOURCE).await?];
     let mut checks = Checks::new(state);
     loop {
-        // What was deleted or leads elsewhere is out of force before anything is checked.
+        // Deleted or redirected services end before any check, which may take minutes.
         let table = read(state).await?;
-        // What is behind the services is followed only where there are any.
+        // Services and endpoints are followed only while an APIService names one.
         if table.is_empty() {
             watches.truncate(1);
         } else if watches.len() == 1 {
@@ -164,7 +164,7 @@ fn poll_changed(
     Poll::Pending
 }
 
-/// Whether a Service or EndpointSlice is that of an aggregated server.
+/// Reports whether a Service or EndpointSlice is that of an aggregated server.
 fn is_behind(metadata: &Value, table: &Table) -> bool {
     let label = &metadata["labels"]["kubernetes.io/service-name"];
     table.services().any(|service| {

@@ -28,7 +28,7 @@ use crate::work::Weight;
 
 /// The time that a server has until the answer to a request without a deadline begins.
 const ANSWER_PATIENCE: Duration = Duration::from_mins(1);
-/// How long the check of a server may take.
+/// Maximum duration of one availability check.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);
 /// The largest discovery document that is taken, in bytes.
 const LARGEST_DISCOVERY: usize = 3 * 1024 * 1024;

@@ -1,4 +1,5 @@
-//! Which groups and versions are served by aggregated servers. Pure: what is stored, and what was found, come as arguments.
+//! Table of the groups and versions that aggregated servers serve. Pure: what is stored, and what was found, come as
+//! arguments.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,7 +81,7 @@ impl Resource {
     }
 }
 
-/// Whether a server can be reached: the condition `Available`.
+/// Availability of a server, as in the condition `Available`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Availability {
     pub(crate) is_available: bool,
@@ -246,7 +247,8 @@ impl Table {
         table
     }
 
-    /// Who answers for a group and version, if that is another server. What this server has by itself it answers.
+    /// Returns the aggregated server for a group and version, if this server does not serve it. What this server has
+    /// by itself it answers.
     pub(crate) fn find(&self, catalog: &Catalog, group: &str, version: &str) -> Option<&ApiService> {
         if self.0.is_empty() || is_builtin(catalog, group, version) {
             return None;

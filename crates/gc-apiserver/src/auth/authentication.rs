@@ -1,4 +1,4 @@
-//! Who asks: client certificates and bearer tokens.
+//! Authentication by client certificates and bearer tokens.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ pub(crate) async fn authenticate(
     let mut parts = header.trim().splitn(3, ' ');
     let bearer = parts.next().is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));
     let token = parts.next().filter(|_| bearer).unwrap_or_default();
-    // Whoever shows a certificate means to be somebody.
+    // A client that presents a certificate wants to be identified, so a bad one is an error.
     if token.is_empty() && (certificate.proves_nothing() || !state.admits_anonymous) {
         return Err(unauthorized());
     }
@@ -117,7 +117,7 @@ fn is_long_deleted(object: &serde_json::Value, now: jiff::Timestamp) -> bool {
     })
 }
 
-/// Whether the account of a token, and the object it is bound to, still exist with their UIDs.
+/// Reports whether the account of a token, and the object it is bound to, still exist with their UIDs.
 fn still_bound(state: &State, claims: &Claims) -> Result<bool, ApiError> {
     let bound = &claims.kubernetes;
     let namespace = bound.namespace.as_str();
@@ -196,12 +196,12 @@ pub(crate) fn service_account_groups(namespace: &str) -> Vec<String> {
     vec![SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")]
 }
 
-/// Whether a user has shown credentials.
+/// Reports whether a user has shown credentials.
 pub(crate) fn is_authenticated(user: &UserInfo) -> bool {
     user.groups.iter().any(|group| group == AUTHENTICATED)
 }
 
-/// What a user has shown.
+/// Returns the standing of a user, by the credentials presented.
 pub(crate) fn standing(user: &UserInfo) -> ClientStanding {
     if !is_authenticated(user) {
         ClientStanding::Anonymous

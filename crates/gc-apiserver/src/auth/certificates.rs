@@ -60,7 +60,7 @@ pub enum SigningError {
     Sign(String),
 }
 
-/// What a certificate request (PKCS#10) asks for. Its signature has been verified.
+/// Contents of a certificate request (PKCS#10). Its signature has been verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateRequest {
     /// The last common name of the subject.
@@ -81,7 +81,7 @@ pub struct CertificateRequest {
     public_key: Vec<u8>,
 }
 
-/// What a certificate may be used for.
+/// Permitted use of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateUsage {
     /// `digital signature`
@@ -97,7 +97,7 @@ pub enum CertificateUsage {
 /// The terms of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateTerms {
-    /// What it may be used for.
+    /// Requested key usages.
     pub usages: Vec<CertificateUsage>,
     /// From when on it is valid.
     pub not_before: jiff::Timestamp,

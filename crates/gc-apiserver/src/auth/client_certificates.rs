@@ -34,10 +34,10 @@ impl CertifiedUser {
     }
 }
 
-/// Who a verified client certificate names, shared by the requests of its connection.
+/// User named by a verified client certificate, shared by the requests of its connection.
 pub(crate) type CertificateIdentity = Arc<CertifiedUser>;
 
-/// What the certificate of a connection says about who is there.
+/// Client certificate of a connection, and its verdict.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum ClientCertificate {
     /// None was shown.
@@ -52,7 +52,7 @@ pub(crate) enum ClientCertificate {
 }
 
 impl ClientCertificate {
-    /// Whose the certificate is.
+    /// Returns the user that the certificate names.
     pub(crate) fn identity(&self) -> Option<&CertificateIdentity> {
         match self {
             Self::Verified(identity) => Some(identity),
@@ -61,13 +61,13 @@ impl ClientCertificate {
         }
     }
 
-    /// Whether a certificate was shown that names no user.
+    /// Reports whether a certificate was shown that names no user.
     pub(crate) fn proves_nothing(&self) -> bool {
         matches!(self, Self::Refused | Self::FrontProxy(None))
     }
 }
 
-/// Whose certificates are believed.
+/// Authorities whose client certificates are accepted.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientAuthorities {
     clients: Arc<Pool>,

@@ -172,8 +172,8 @@ fn texts(list: &[String]) -> String {
     format!("[{}]", list.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(" "))
 }
 
-/// Whether an update changes only what a garbage collector must be able to change, so that a collector without the
-/// rights of a role can remove it.
+/// Reports whether an update changes only what a garbage collector must be able to change, so that a collector
+/// without the rights of a role can remove it.
 fn same_but_for_collectors(new: &Value, old: &Value) -> bool {
     let metadata = |object: &Value| {
         let mut metadata = object.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();

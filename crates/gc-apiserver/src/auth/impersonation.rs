@@ -119,7 +119,7 @@ impl Mode {
         }
     }
 
-    /// Whether the mode is meant for this user at all.
+    /// Reports whether the mode is meant for this user at all.
     fn applies(self, requestor: &UserInfo, wanted: &UserInfo) -> bool {
         let only_name = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
         let node = node_name(&wanted.name);
@@ -208,7 +208,7 @@ impl Attempt<'_> {
         Ok(user)
     }
 
-    /// Whether the request itself may be made in this mode.
+    /// Reports whether the request itself may be made in this mode.
     fn allowed_on(&self, request: &Question<'_>) -> Result<(), ApiError> {
         let verb = |verb: &str| format!("impersonate-on:{}:{verb}", self.mode.name());
         match *request {
@@ -305,7 +305,7 @@ fn attributes<'a>(
     Attributes { verb, group, version: "v1", resource, subresource, namespace, name }
 }
 
-/// What the constrained modes refuse in the extra attributes.
+/// Returns the extra attribute that the constrained modes refuse, if any.
 fn bad_extra(extra: &[(String, Vec<String>)]) -> Option<String> {
     extra.iter().find_map(|(key, values)| {
         if key.is_empty() {

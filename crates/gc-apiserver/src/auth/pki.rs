@@ -25,9 +25,9 @@ use super::token_keys::{self, KeyError, PublicKey, SigningKey};
 use super::tokens::{TokenSettings, TokenSigner};
 use crate::x509::{Certificate, Pool, Purpose};
 
-/// How long certificates last.
+/// Validity of certificates, in years.
 const YEARS: i16 = 10;
-/// How long before its end the administrator's certificate is replaced, at a start.
+/// Time before its end at which a start replaces the administrator's certificate.
 const RENEW_BEFORE: Duration = Duration::from_hours(365 * 24);
 /// User name in the administrator's client certificate.
 pub(crate) const ADMIN_USER: &str = "kubegc-admin";
@@ -39,7 +39,7 @@ const KEYS: [(&str, bool); 3] = [("ca.key", true), (TOKEN_KEY, true), ("front-pr
 /// The group that may do everything.
 pub(crate) const MASTERS_GROUP: &str = "system:masters";
 
-/// What went wrong with keys or certificates.
+/// Failure to make or read keys or certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
     /// A file could not be read.
@@ -61,7 +61,7 @@ pub enum PkiError {
     /// A key file does not hold a key.
     #[error("{what} is not usable (remove it to have a new one made): {detail}")]
     BadKey {
-        /// Which one.
+        /// Name of the key or certificate.
         what: String,
         /// Why.
         detail: String,
@@ -328,7 +328,7 @@ impl Pki {
         Ok(self)
     }
 
-    /// What makes and checks tokens.
+    /// Converts the keys into the signer and verifier of tokens.
     pub(crate) fn into_signer(self, settings: TokenSettings) -> TokenSigner {
         TokenSigner::new(self.token_key, self.token_keys, settings)
     }
@@ -347,7 +347,7 @@ impl Pki {
         Ok(config)
     }
 
-    /// Whose clients are believed: our authority, and those that are given.
+    /// Returns the authorities for client certificates: our own, and the given ones.
     pub(crate) fn client_authorities(
         &self,
         headers: Option<&RequestHeaders>,

@@ -23,7 +23,7 @@ pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 /// Prefix of the user names of service accounts.
 pub(crate) const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// What a user wants to do.
+/// Action that a user asks to be allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question<'a> {
     /// Something with a resource.
@@ -56,7 +56,7 @@ pub(crate) fn rules_of(role: &Value) -> Vec<Rule> {
     role.get("rules").and_then(Value::as_array).into_iter().flatten().map(Rule::from_value).collect()
 }
 
-/// Whether a ClusterRole gathers its rules from others.
+/// Reports whether a ClusterRole gathers its rules from others.
 pub(crate) fn is_aggregated(role: &Value) -> bool {
     role.get("aggregationRule").is_some_and(|rule| !rule.is_null())
 }
@@ -85,7 +85,7 @@ pub(crate) struct OutdatedAggregate {
 /// A binding in memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Binding {
-    /// Whether it refers to a ClusterRole.
+    /// True if it refers to a ClusterRole.
     cluster_role: bool,
     role: String,
     subjects: Vec<Subject>,
@@ -127,7 +127,7 @@ impl Binding {
         }
     }
 
-    /// What the reason of a decision says if the role does not exist.
+    /// Returns the text that a decision adds for a role that does not exist.
     fn absent_role(&self) -> String {
         let kind = if self.cluster_role { "clusterrole" } else { "role" };
         format!("{kind}.{GROUP} {} not found", quoted(&self.role))
@@ -356,7 +356,7 @@ impl std::fmt::Display for Origin<'_> {
     }
 }
 
-/// Whether a label selector (as an object) selects labels. An invalid one selects nothing.
+/// Reports whether a label selector (as an object) selects labels. An invalid one selects nothing.
 fn selects(selector: &Value, labels: &BTreeMap<String, String>) -> bool {
     let equal = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
     let mut expressions = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
@@ -381,20 +381,20 @@ fn selects(selector: &Value, labels: &BTreeMap<String, String>) -> bool {
 /// The answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
-    /// Whether it is allowed.
+    /// True if it is allowed.
     pub(crate) allowed: bool,
     /// Why, if there is something to say.
     pub(crate) reason: String,
 }
 
-/// Who is asked what a user may do.
+/// Authorizer to consult, as in `--authorization-mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthorizationMode {
     /// Allows everything.
     AlwaysAllow,
     /// Allows nothing; another mode may.
     AlwaysDeny,
-    /// What roles say.
+    /// Role-based access control.
     Rbac,
 }
 
@@ -489,7 +489,7 @@ impl Rbac {
     pub(crate) fn missing(&self, user: &UserInfo, namespace: &str, wanted: &[Rule]) -> MissingPermissions {
         let held = self.rules_for(user, namespace);
         let held: Vec<HeldRule<'_>> = held.iter().map(HeldRule::new).collect();
-        // What a single rule covers as a whole need not be taken apart.
+        // Permissions that one rule covers as a whole need not be split into single ones.
         let open: Vec<&Rule> =
             wanted.iter().filter(|rule| !held.iter().any(|held| held.covers(rule))).collect();
         let atoms = open.iter().map(|rule| rule.count()).fold(0, usize::saturating_add);
@@ -502,7 +502,7 @@ impl Rbac {
     }
 }
 
-/// Whether a user is of the group that may do everything.
+/// Reports whether a user is of the group that may do everything.
 pub(crate) fn is_master(user: &UserInfo) -> bool {
     user.groups.iter().any(|group| group == MASTERS_GROUP)
 }

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName};
 use crate::transport::exchange::header_text;
 use crate::transport::query::decode_exactly;
 
-/// Which proxies are believed when they say who asks, and where they say it.
+/// Front proxies that may name the user, and the headers they use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestHeaders {
     /// The authorities of their certificates, in PEM.
@@ -19,7 +19,7 @@ pub struct RequestHeaders {
     pub uid: Vec<String>,
     /// Headers of groups.
     pub groups: Vec<String>,
-    /// What headers of further attributes begin with.
+    /// Prefixes of the headers with extra attributes.
     pub extra_prefixes: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ impl RequestHeaders {
         Some(UserInfo { name, uid: first(&self.uid), groups, extra: self.extra(headers) })
     }
 
-    /// Whether a header of this name says, or helps to say, who asks.
+    /// Reports whether a header of this name says, or helps to say, who asks.
     pub(crate) fn names_a_user(&self, header: &HeaderName) -> bool {
         let whole = [&self.user, &self.uid, &self.groups].into_iter().flatten();
         let starts = |prefix: &String| {

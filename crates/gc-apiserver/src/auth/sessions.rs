@@ -15,13 +15,13 @@ use crate::auth::client_certificates::{CertifiedUser, ClientCertificate};
 use crate::auth::rbac::is_master;
 use crate::transport::exchange::header_text;
 
-/// What the name of the cookie begins with. The prefix makes browsers insist on `Secure`, on `Path=/` and on no `Domain`.
+/// Prefix of the cookie's name. The prefix makes browsers insist on `Secure`, on `Path=/` and on no `Domain`.
 const SESSION_COOKIE: &str = "__Host-kubegc";
 /// The port of addresses without one.
 const DEFAULT_PORT: &str = "443";
-/// How long a link can be opened.
+/// Time in which a link can be opened, in seconds.
 pub const LINK_SECONDS: i64 = 10 * 60;
-/// How long a session lasts.
+/// Lifetime of a session, in seconds.
 pub const SESSION_SECONDS: i64 = 60 * 60;
 /// Links and sessions that are kept at once; of more, the first to end of whoever has most is dropped.
 const MAXIMUM_KEPT: usize = 1024;
@@ -81,7 +81,7 @@ impl Origin {
     }
 }
 
-/// What a session was made from.
+/// Credentials that a session was made from.
 #[derive(Clone, Debug)]
 pub enum SessionSource {
     /// The process itself, which trusts whoever reads its output.
@@ -118,7 +118,7 @@ struct Grant {
     ends: i64,
 }
 
-/// What tokens open, by digest, so that the time of a look-up says nothing about the tokens.
+/// Links and sessions by the digest of their token, so that the time of a look-up reveals nothing about tokens.
 #[derive(Debug, Default)]
 struct Grants(HashMap<Digest, Grant>);
 

@@ -1,4 +1,4 @@
-//! Which versions and cipher suites of TLS are spoken, in the names of Go.
+//! Versions and cipher suites of TLS, by Go's names.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub enum TlsSettingError {
     NoSuite,
 }
 
-/// Which versions and cipher suites of TLS are spoken.
+/// Versions and cipher suites of TLS that a listener offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsSettings {
     only_newest: bool,

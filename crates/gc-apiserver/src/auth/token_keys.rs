@@ -204,7 +204,7 @@ impl PublicKey {
         }
     }
 
-    /// Whether a signature is this key's.
+    /// Reports whether a signature is this key's.
     pub(crate) fn verifies(&self, text: &[u8], signature: &[u8]) -> bool {
         let algorithm: &'static dyn signature::VerificationAlgorithm = match self.algorithm {
             Algorithm::Ecdsa(curve) => CURVES[curve].verification,

@@ -13,7 +13,7 @@ pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// Longest token that is parsed; ours have less than 1.5 KiB.
 const MAXIMUM_TOKEN_LENGTH: usize = 16 * 1024;
 
-/// What a token says.
+/// Claims of a service account token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Claims {
     /// Audiences.
@@ -26,7 +26,7 @@ pub(crate) struct Claims {
     pub(crate) iss: String,
     /// Id of this token.
     pub(crate) jti: String,
-    /// What it is bound to.
+    /// Objects that the token is bound to.
     #[serde(rename = "kubernetes.io")]
     pub(crate) kubernetes: KubernetesClaims,
     /// Not before.
@@ -79,12 +79,12 @@ pub(crate) enum TokenError {
     Audience,
 }
 
-/// Who issues tokens, for whom, and for how long.
+/// Issuers, audiences and lifetimes of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenSettings {
     /// The issuers whose tokens are taken; the first issues tokens here.
     pub issuers: Vec<String>,
-    /// What this server calls itself in the audiences of tokens; the issuers if there are none.
+    /// Audiences of this server; the issuers if empty.
     pub audiences: Vec<String>,
     /// Where the key set is said to be, if not on this server.
     pub key_set_uri: Option<String>,
@@ -124,12 +124,12 @@ impl TokenSigner {
         Self { key, keys, random: SystemRandom::new(), settings }
     }
 
-    /// Who issues tokens here.
+    /// Returns the issuer of new tokens.
     pub(crate) fn issuer(&self) -> &str {
         self.settings.issuers.first().map_or(ISSUER, String::as_str)
     }
 
-    /// What this server calls itself in the audiences of tokens.
+    /// Returns the audiences that this server accepts.
     pub(crate) fn audiences(&self) -> &[String] {
         &self.settings.audiences
     }
@@ -139,7 +139,7 @@ impl TokenSigner {
         self.settings.key_set_uri.as_deref()
     }
 
-    /// How long a token lives for which this life is wanted.
+    /// Caps a requested lifetime, in seconds.
     pub(crate) fn life_seconds(&self, wanted: i64) -> i64 {
         self.settings.longest_life_seconds.map_or(wanted, |longest| wanted.min(longest))
     }

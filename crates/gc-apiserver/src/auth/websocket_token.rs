@@ -8,7 +8,7 @@ use http::header::{AUTHORIZATION, HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL
 use crate::auth::authentication::unauthorized;
 use crate::transport::connections::wants_web_socket;
 
-/// What such a protocol begins with; the token follows in base64.
+/// Prefix of the subprotocol; the token follows in base64.
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Makes such a token what other tokens are: the header `Authorization`. What comes after sees it among the protocols no more.

@@ -11,7 +11,7 @@ use crate::encode::documents::{json, yaml};
 use crate::encode::negotiate::{self, BodyType};
 use crate::encode::protobuf;
 
-/// How much of a broken body an error message shows.
+/// Bytes of a broken body that an error message shows.
 const SHOWN_BYTES: usize = 30;
 
 /// Decodes the body of a create, an update or a review. `kind` is the kind that the path is about.
@@ -43,7 +43,7 @@ pub(crate) fn custom_object(
     content_type: Option<&str>,
     resource: &ResourceDefinition,
 ) -> Result<RequestBody, ApiError> {
-    /// How much of a body without a kind a message repeats.
+    /// Bytes of a body without a kind that a message repeats.
     const REPEATED_BYTES: usize = 200;
     let kind = &*resource.kind;
     let body = object(bytes, content_type, kind)?;
@@ -144,7 +144,7 @@ pub(crate) fn delete_options_of(value: &Value) -> Result<DeleteOptions, ApiError
     })
 }
 
-/// What Go says of an apiVersion or a kind that is no text.
+/// Returns Go's message for an apiVersion or kind that is not a string.
 fn wrong_type_meta(members: &Map<String, Value>) -> Option<String> {
     let wrong = |name: &&str| members.get(*name).is_some_and(|value| !value.is_string() && !value.is_null());
     let name = ["apiVersion", "kind"].into_iter().find(wrong)?;
@@ -152,7 +152,7 @@ fn wrong_type_meta(members: &Map<String, Value>) -> Option<String> {
     Some(format!("json: cannot unmarshal {found} into Go struct field .{name} of type string"))
 }
 
-/// What Go says of a body that is no object, when it looks for its kind.
+/// Returns Go's message for a body that is not an object.
 fn not_an_object(value: &Value) -> String {
     format!(
         "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \

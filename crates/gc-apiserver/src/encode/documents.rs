@@ -8,9 +8,9 @@ use serde_json::{Map, Number, Value};
 
 use crate::encode::yaml::{self, Document};
 
-/// How many duplicate fields are reported; upstream's bound.
+/// Maximum number of duplicate fields to report; upstream's bound.
 const MAXIMUM_DUPLICATES: usize = 100;
-/// How many characters of a document a message repeats.
+/// Maximum number of characters of a document that a message repeats.
 const MAXIMUM_SHOWN: usize = 200;
 
 /// Parses JSON. Invalid UTF-8 is replaced by U+FFFD, as Go's decoder does.
@@ -38,7 +38,7 @@ pub(crate) fn json(bytes: &[u8]) -> Result<RequestBody, String> {
     Ok(RequestBody { value, duplicates, ..RequestBody::default() })
 }
 
-/// What a message repeats of a text from outside.
+/// Returns the beginning of an outside text, short enough for a message.
 fn beginning(text: &str) -> &str {
     text.char_indices().nth(MAXIMUM_SHOWN).map_or(text, |(end, _)| &text[..end])
 }
@@ -51,7 +51,7 @@ fn trailing(text: &str) -> Option<String> {
     Some(format!("invalid character {} after top-level value", quoted(rest.chars().next()?)))
 }
 
-/// What is wrong with a document, in the words of Go's decoder.
+/// Describes a syntax error in the words of Go's decoder.
 fn json_problem(error: &serde_json::Error, document: &str) -> String {
     const WORDS: [(&str, &str); 8] = [
         ("control character", "in string literal"),
@@ -75,7 +75,7 @@ fn json_problem(error: &serde_json::Error, document: &str) -> String {
     if let Some(problem) = number_problem(&text, line.unwrap_or_default(), error.column()) {
         return problem;
     }
-    // What breaks a string at the beginning of a line is the end of the one before.
+    // A string that is broken off at the start of a line ended on the line before.
     let found = if text.starts_with("control character") && error.column() == 0 {
         Some('\n')
     } else {
@@ -108,7 +108,7 @@ fn quoted(character: char) -> String {
     }
 }
 
-/// What is wrong with a number, in the words of Go's decoder. `column` is that of the last byte that was read.
+/// Describes a malformed number in the words of Go's decoder. `column` is that of the last byte that was read.
 fn number_problem(text: &str, line: &str, column: usize) -> Option<String> {
     let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
     if text.starts_with("number out of range") {
@@ -123,7 +123,7 @@ fn number_problem(text: &str, line: &str, column: usize) -> Option<String> {
     if !text.starts_with("invalid number") {
         return None;
     }
-    // What comes after the part of the number that can be read.
+    // The part after the readable number is the error.
     let at = column.saturating_sub(1);
     let found = line.get(at..)?.chars().next()?;
     let before = line.get(..at)?;

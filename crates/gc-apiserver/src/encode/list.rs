@@ -13,19 +13,19 @@ use serde_json::{Map, Value};
 use crate::encode::negotiate::Representation;
 use crate::encode::table::{IncludeObject, Table, metadata_json};
 
-/// How large the pieces are.
+/// Size of one piece of a list, in bytes.
 const PIECE: usize = 64 * 1024;
 /// Answers that exceed this are compressed if the client takes gzip (upstream's threshold).
 pub(crate) const GZIP_FROM: usize = 128 * 1024;
-/// How hard (upstream's level).
+/// Compression level; upstream's.
 const GZIP_LEVEL: u32 = 1;
 
-/// How the items of a list are written.
+/// Form in which the items of a list are written.
 #[derive(Clone)]
 pub(crate) enum ItemForm {
     /// JSON objects, with or without apiVersion and kind.
     Object {
-        /// Whether items say what they are (those of custom resources do).
+        /// True if items say what they are (those of custom resources do).
         with_type: bool,
     },
     /// PartialObjectMetadata in JSON.
@@ -43,7 +43,7 @@ pub(crate) struct ListStream {
     first: bool,
     done: bool,
     compressor: Option<GzEncoder<Vec<u8>>>,
-    /// What an empty list ends with.
+    /// End of an empty list.
     nothing: &'static [u8],
     /// Pieces that were written before it was known how long the list would be.
     waiting: Option<Bytes>,
@@ -52,7 +52,7 @@ pub(crate) struct ListStream {
 /// Bytes of an item that waits to be written, besides its stored form, which the store may share.
 const ITEM_BYTES: usize = 256;
 
-/// What beginning to write a list led to.
+/// Result of starting to write a list.
 pub(crate) enum ListStart {
     /// It is short: here it is.
     Whole(Bytes),

@@ -2,7 +2,7 @@
 
 use gc_registry::error::ApiError;
 
-/// How bytes are written.
+/// Encoding of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Encoding {
     /// `application/json`
@@ -13,7 +13,7 @@ pub(crate) enum Encoding {
     Protobuf,
 }
 
-/// What objects are turned into.
+/// Form of the returned objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Form {
     /// As they are.
@@ -31,7 +31,7 @@ pub(crate) struct Representation {
     pub(crate) encoding: Encoding,
     /// Transformation.
     pub(crate) form: Form,
-    /// Whether JSON is indented.
+    /// True if JSON is indented.
     pub(crate) pretty: bool,
     /// `meta.k8s.io/v1beta1` instead of `v1`, for tables and metadata.
     pub(crate) beta: bool,
@@ -83,12 +83,12 @@ impl<'a> MediaRange<'a> {
         self.parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
 
-    /// Whether this range names a media type without wildcards.
+    /// Reports whether this range names a media type without wildcards.
     pub(crate) fn names(&self, media_type: &str) -> bool {
         self.media_type.eq_ignore_ascii_case(media_type) && self.quality > 0.0
     }
 
-    /// Whether this range takes a media type. Letters count as they are written, as upstream compares them.
+    /// Reports whether this range takes a media type. Letters count as they are written, as upstream compares them.
     pub(crate) fn takes(&self, media_type: &str) -> bool {
         let (main, _) = media_type.split_once('/').unwrap_or((media_type, ""));
         matches!(self.media_type, "*/*" | "*")
@@ -96,7 +96,7 @@ impl<'a> MediaRange<'a> {
             || self.media_type.split_once('/').is_some_and(|(m, sub)| sub == "*" && m == main)
     }
 
-    /// Whether upstream's router finds one of these media types in this range: `application/*` is none.
+    /// Reports whether upstream's router finds one of these media types in this range: `application/*` is none.
     pub(crate) fn is_routed_to(&self, media_types: &str) -> bool {
         self.media_type == "*/*" || media_types.split(", ").any(|media_type| self.media_type == media_type)
     }
@@ -126,14 +126,14 @@ pub(crate) fn media_ranges(accept: &str) -> Vec<MediaRange<'_>> {
     ranges
 }
 
-/// What the answer will be used for: not every encoding can write everything.
+/// Use of the answer: not every encoding can write everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Objects and lists of custom resources, which have no protobuf form but of their metadata.
     Answer,
     /// A watch stream of custom resources.
     Watch,
-    /// Whatever has a protobuf form: built-in kinds, Status.
+    /// Anything with a protobuf form: built-in kinds, Status.
     Status,
     /// A list of a built-in kind, whose route upstream watches on, too.
     List,
@@ -216,12 +216,13 @@ pub(crate) fn not_acceptable(available: &str) -> ApiError {
     ApiError::new(406, "NotAcceptable", format!("only the following media types are accepted: {available}"))
 }
 
-/// Whether the router finds a name among the ranges that it knows: `application/*` is none.
+/// Reports whether the router finds a name among the ranges that it knows: `application/*` is none.
 pub(crate) fn is_nameable(ranges: &[MediaRange<'_>]) -> bool {
     ranges.iter().any(|range| range.is_routed_to(AVAILABLE))
 }
 
-/// Whether the parameters `stream` and `sv` (the version of the server) are such that upstream takes a range with them.
+/// Reports whether the parameters `stream` and `sv` (the version of the server) are such that upstream takes a range
+/// with them.
 fn takes_parameters(range: &MediaRange<'_>, purpose: Purpose) -> bool {
     let given = |name| range.parameter(name).filter(|text| !text.is_empty());
     let is_discovery = matches!(purpose, Purpose::Discovery | Purpose::Document);
@@ -247,7 +248,7 @@ fn form_of(range: &MediaRange<'_>) -> Option<(Form, bool)> {
     }
 }
 
-/// What a request body is written in.
+/// Media type of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyType {
     /// JSON.

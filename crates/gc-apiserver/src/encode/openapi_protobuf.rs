@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 
 use crate::encode::protobuf_writer::Writer;
 
-/// How the media type is written in answers.
+/// Media type in answers.
 pub(crate) const CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// How clients ask for it: the first form is not a valid media type, and is the one that old clients send.
+/// Media types that clients ask for: the first is not valid, and is the one that old clients send.
 pub(crate) const ACCEPTED: [&str; 2] =
     ["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", CONTENT_TYPE];
 

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use crate::encode::protobuf_writer::{Writer, time};
 use crate::encode::{stored_metadata, table};
 
-/// What every Kubernetes protobuf document starts with.
+/// Prefix of every Kubernetes protobuf document.
 pub(crate) const MAGIC: &[u8; 4] = b"k8s\0";
 
 fn text<'a>(map: &'a Map<String, Value>, name: &str) -> &'a str {

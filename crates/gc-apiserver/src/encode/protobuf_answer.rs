@@ -13,7 +13,7 @@ use super::protobuf::{self, ListMeta, envelope};
 use super::protobuf_request::{FieldType, Fields, MAXIMUM_DEPTH, fields_of, label_of};
 use super::protobuf_writer::Writer;
 
-/// Whether answers about a kind can be written.
+/// Reports whether answers about a kind can be written.
 pub(crate) fn is_known(api_version: &str, kind: &str) -> bool {
     fields_of(&label_of(api_version, kind)).is_some()
 }
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// What is written reads back the same.
+    /// Objects survive a round trip.
     #[test]
     fn objects_come_back_as_they_were_written() {
         for value in [

@@ -11,10 +11,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Number, Value};
 
-/// How deep messages may nest.
+/// Maximum nesting of messages.
 pub(super) const MAXIMUM_DEPTH: usize = 100;
 
-/// What a field holds.
+/// Type of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FieldType {
     Text,
@@ -183,7 +183,7 @@ fn message(
     let depth = depth.checked_sub(1).ok_or("exceeded max depth")?;
     let mut map = Map::new();
     while let Some((number, wire)) = next_field(&mut bytes)? {
-        // What newer clients know beyond the table is dropped, as unknown fields are.
+        // Fields that the table does not know are dropped, as upstream drops unknown fields.
         let Some(field) = fields.get(&number) else { continue };
         put(&mut map, field, &wire, depth).map_err(|problem| format!("{label} {}: {problem}", field.name))?;
     }

@@ -269,7 +269,7 @@ mod tests {
     use super::*;
     use crate::encode::protobuf;
 
-    /// What the slow way writes: over a tree of values.
+    /// Encodes metadata the slow way, over a tree of values.
     fn by_values(metadata: &Value) -> Vec<u8> {
         let mut out = Vec::new();
         protobuf::object_meta(&mut Writer(&mut out), metadata.as_object().unwrap());

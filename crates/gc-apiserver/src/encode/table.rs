@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::encode::negotiate::Representation;
 
-/// What a table's rows carry of their objects.
+/// Part of each object that a table's rows carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum IncludeObject {
     /// Nothing.
@@ -97,7 +97,7 @@ impl Table {
         }
     }
 
-    /// Whether the kind has no columns of its own upstream, whose tables are made in another place.
+    /// Reports whether the kind has no columns of its own upstream, whose tables are made in another place.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(
             (&*self.definition.group, &*self.definition.resource),
@@ -148,7 +148,7 @@ impl Table {
         with_columns: bool,
     ) -> Result<(), ApiError> {
         let metadata = object.metadata()?;
-        // What a dry run creates has none.
+        // An object of a dry run has no version.
         let meta = match metadata.get("resourceVersion") {
             Some(version) => json!({"resourceVersion": version}),
             None => json!({}),
@@ -170,7 +170,7 @@ impl Table {
 /// An annotation that stands for a field that DaemonSets once had: upstream adds it to the object only.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// Whether the metadata of an object has less than the object itself.
+/// Reports whether the metadata of an object has less than the object itself.
 pub(crate) fn hides_annotation(object: &Object) -> bool {
     &*object.type_meta().kind == "DaemonSet" && &*object.type_meta().api_version == "apps/v1"
 }

@@ -14,22 +14,22 @@ use serde_json::{Map, Value};
 
 use self::scalar::Scalar;
 
-/// How many collections may nest; the parser of JSON has the same bound.
+/// Maximum nesting of collections, the bound of the JSON parser.
 const MAXIMUM_DEPTH: usize = 127;
-/// How many nodes a document may have, and how many it may expand to by its aliases.
+/// Maximum number of nodes of a document, aliases expanded.
 const MAXIMUM_NODES: usize = 1_000_000;
-/// How many bytes of text a document may expand to by its aliases.
+/// Maximum bytes of text that a document may expand to by its aliases.
 const MAXIMUM_TEXT_BYTES: usize = 8 * 1024 * 1024;
 /// A document in which aliases make up more than 99 % of what was decoded is refused, as upstream does...
 const ALIAS_SHARE_PERCENT: usize = 99;
 /// ...once it has this many nodes.
 const ALIAS_SHARE_FROM: usize = 1000;
-/// How many repeated keys are reported one by one.
+/// Maximum number of repeated keys that are reported one by one.
 const MAXIMUM_REPORTED: usize = 100;
-/// How many characters of a document an error repeats.
+/// Maximum number of characters of a document that an error repeats.
 const MAXIMUM_SHOWN: usize = 60;
 
-/// What is wrong with a document, in upstream's words where it has them.
+/// Error in a document, in upstream's words where it has them.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum YamlError {
     /// It does not parse.

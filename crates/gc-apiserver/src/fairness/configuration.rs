@@ -35,7 +35,7 @@ pub(crate) struct Flow {
     pub(crate) level_uid: Arc<str>,
     /// Name of the priority level.
     pub(crate) level: Arc<str>,
-    /// Whether the level never waits.
+    /// True if the level never waits.
     pub(crate) exempt: bool,
     /// Distinguishes the flows of one level.
     pub(crate) hash: u64,
@@ -52,16 +52,16 @@ impl Flow {
     }
 }
 
-/// What a level is entitled to.
+/// Concurrency shares of a priority level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
     pub(crate) uid: Arc<str>,
     pub(crate) exempt: bool,
     /// Its share of the places, relative to the shares of the other levels.
     pub(crate) shares: u64,
-    /// How many percent of its places others may use.
+    /// Percentage of its seats that other levels may borrow.
     pub(crate) lendable_percent: u64,
-    /// How many percent of its own places it may use beyond them.
+    /// Percentage of its own seats that it may borrow in addition.
     pub(crate) borrowing_percent: Option<u64>,
     pub(crate) queues: Option<Queues>,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Level {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Queues {
     pub(crate) count: usize,
-    /// How many queues a flow may use.
+    /// Number of queues that one flow may use.
     pub(crate) hand: usize,
     pub(crate) length: usize,
 }
@@ -196,7 +196,7 @@ fn items<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     value.get(name).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Whether a list of a rule names something, or everything.
+/// Reports whether a list of a rule names something, or everything.
 fn names(rule: &Value, list: &str, wanted: &str) -> bool {
     items(rule, list).any(|item| item == "*" || item == wanted)
 }

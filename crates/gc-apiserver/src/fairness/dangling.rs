@@ -1,4 +1,4 @@
-//! Whether the priority level that a flow schema names is there: a condition of the schema.
+//! The condition of a flow schema that says whether its priority level exists.
 
 use serde_json::{Value, json};
 

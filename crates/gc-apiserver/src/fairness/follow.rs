@@ -44,7 +44,7 @@ async fn read(state: &Arc<State>) -> Result<(), ApiError> {
     state.work.configure(Configuration::new(&schemas, &levels));
     for (name, status) in dangling::changed(&schemas, &levels, state.clock.now()) {
         let written = state.perform(Weight::Write, move |state| write_status(state, &name, &status)).await;
-        // Whoever changed the schema meanwhile made another event.
+        // A concurrent change of the schema caused an event of its own, so a conflict needs no retry.
         if let Err(error) = written
             && !matches!(error.code, 404 | 409)
         {

@@ -1,4 +1,4 @@
-//! Who works and who waits: places of the priority levels, and fair queues for what finds none.
+//! Seats of the priority levels, and fair queues for requests that find none free.
 //!
 //! Each level has places of its own; the part that it may lend is a common pool, from which any level may take beyond
 //! its own. What a level does not lend is always there for it, so that no level can starve another. In a level, the
@@ -13,7 +13,7 @@ use super::configuration::{Configuration, Flow, Level, Queues};
 /// A request that waits.
 pub(crate) type Ticket = u64;
 
-/// What becomes of a request.
+/// Decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// It has its places.
@@ -53,7 +53,7 @@ impl Refusal {
 #[derive(Debug)]
 pub(crate) struct Seats {
     total: usize,
-    /// How many may wait in all.
+    /// Maximum number of waiting requests in all.
     most_waiting: usize,
     waiting: usize,
     pool: usize,
@@ -68,7 +68,7 @@ pub(crate) struct Seats {
 pub(crate) struct Limits {
     /// Its share of all places.
     pub(crate) nominal: usize,
-    /// What it does not lend.
+    /// Seats that it never lends.
     pub(crate) lower: usize,
     /// Its share, and what it may borrow.
     pub(crate) upper: usize,
@@ -163,7 +163,7 @@ impl Seats {
         self.fill()
     }
 
-    /// How many places a request takes: never more than its level has, or it would wait forever.
+    /// Returns the seats of a request, at most those of its level, or it would wait forever.
     pub(crate) fn width(&self, flow: &Flow, wanted: usize) -> usize {
         self.levels.get(&flow.level).map_or(1, |level| wanted.clamp(1, level.own.max(1)))
     }

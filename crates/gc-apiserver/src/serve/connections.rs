@@ -1,4 +1,4 @@
-//! What admission sees of a connection to a pod, a service or a node.
+//! Admission of connections to a pod, a service or a node.
 
 use gc_registry::admission::configured::BodyKind;
 use gc_registry::api::RequestTarget;

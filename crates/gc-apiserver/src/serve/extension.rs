@@ -17,7 +17,7 @@ use crate::transport::exchange::{
     Answer, ApiRequest, compressible, packed, packed_answer, page_not_found, text_answer,
 };
 
-/// Who may ask for a path of an [`Extension`].
+/// Access rule for a path of an [`Extension`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
     /// Users with permission for the path (`nonResourceURLs`).
@@ -41,7 +41,7 @@ pub struct ExtensionRequest {
     pub headers: HeaderMap,
     /// The body of a POST; empty for other methods.
     pub body: Bytes,
-    /// Who asks, after impersonation.
+    /// The user, after impersonation.
     pub user: UserInfo,
     /// The credentials that the request has shown itself; `None` in a session.
     pub origin: Option<Origin>,
@@ -113,9 +113,9 @@ impl std::fmt::Debug for ExtensionAnswer {
     }
 }
 
-/// What answers further paths.
+/// A handler of further paths.
 pub trait Extension: Send + Sync + 'static {
-    /// Who may ask for a path; `None` if the path is not the extension's.
+    /// Returns the access rule of a path; `None` if the path is not the extension's.
     fn audience(&self, path: &str) -> Option<Audience>;
 
     /// Where the browsers that may ask without other credentials are kept.
@@ -123,7 +123,7 @@ pub trait Extension: Send + Sync + 'static {
         None
     }
 
-    /// Whether a session is enough to ask for a path; other credentials always are.
+    /// Reports whether a session is enough to ask for a path; other credentials always are.
     fn accepts_session(&self, _path: &str) -> bool {
         false
     }

@@ -21,9 +21,9 @@ use crate::work::Weight;
 
 /// Health checks by name.
 const CHECKS: [&str; 4] = ["ping", "log", "loopback-serving-certificate", "etcd"];
-/// What only readiness asks for.
+/// Checks that only readiness includes.
 const READINESS_CHECKS: [&str; 2] = ["informer-sync", "shutdown"];
-/// What kube-apiserver does after it listens, by the names of its checks. Here it is done before the first answer.
+/// Names of the checks of kube-apiserver's post-start hooks. Here it is done before the first answer.
 const HOOKS: [&str; 31] = [
     "poststarthook/start-apiserver-admission-initializer",
     "poststarthook/generic-apiserver-start-informers",

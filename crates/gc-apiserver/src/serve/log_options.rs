@@ -1,4 +1,4 @@
-//! What the query of a pod's log may say.
+//! Query parameters of a pod's log.
 
 use gc_registry::error::{ApiError, CauseReason, FieldError};
 

@@ -1,4 +1,4 @@
-//! What a request asks of the registry: read off the wire first, and decoded where it may take its time.
+//! A request to the registry: parsed from the wire first, and decoded off the async threads.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ impl PendingOperation {
         Ok(Self { kind, custom, content_type, body, verb })
     }
 
-    /// How heavy it is to decode and do.
+    /// Returns the weight of decoding and executing it.
     pub(crate) fn weight(&self, target: &RequestTarget) -> Weight {
         let asks_webhook = target.resource.asks_webhook();
         match self.verb {
@@ -96,7 +96,7 @@ impl PendingOperation {
         }
     }
 
-    /// How many places it takes.
+    /// Returns the number of seats it takes.
     pub(crate) fn width(&self) -> usize {
         work::width(&self.body, self.content_type.as_deref())
     }
@@ -106,7 +106,7 @@ impl PendingOperation {
         work::decoded_bytes(&self.body, self.content_type.as_deref())
     }
 
-    /// Whether the object is looked up before the body is decoded: it need not be a patch if there is none.
+    /// Reports whether the object is looked up before the body is decoded: it need not be a patch if there is none.
     pub(crate) fn is_about_what_is_there(&self) -> bool {
         matches!(self.verb, Verb::Patch(PatchType::Json | PatchType::Merge | PatchType::StrategicMerge, _))
     }

@@ -25,7 +25,7 @@ use crate::work::{self, Weight};
 
 const GROUPS: [&str; 2] = ["authorization.k8s.io", "authentication.k8s.io"];
 
-/// Whether a resource is a review.
+/// Reports whether a resource is a review.
 pub(crate) fn is_review(definition: &ResourceDefinition) -> bool {
     GROUPS.contains(&&*definition.group)
 }
@@ -108,7 +108,7 @@ pub(crate) async fn answer(
     write_answer(request, &target.resource, representation, response)
 }
 
-/// What only the server says of an object is not taken from the client, and the namespace is that of the request.
+/// Drops the metadata that only the server may set, and takes the namespace of the request.
 fn complete_metadata(review: &mut Value, namespace: &str) {
     const SERVER_FIELDS: [&str; 5] =
         ["creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "selfLink", "uid"];

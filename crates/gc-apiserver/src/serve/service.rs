@@ -49,7 +49,7 @@ use crate::work::{self, Seat, Weight};
 
 /// A watch without timeoutSeconds lasts between this and twice this.
 const WATCH_MINIMUM_SECONDS: u64 = 1800;
-/// How often a request is tried that needs what a controller is about to create, as upstream tries it.
+/// Maximum tries of a request that needs an object which a controller is about to create; upstream's number.
 const MAXIMUM_TRIES: usize = 10;
 /// Time between two such tries.
 const PAUSE_BETWEEN_TRIES: Duration = Duration::from_millis(150);
@@ -188,7 +188,8 @@ async fn answer(
     let route = path::route(&request.path);
     authorize(state, request, &route, audience, said.as_ref())?;
     if let (Some(extension), Some(audience)) = (&state.extension, audience) {
-        // What is answered with the user's own rights asks this server again, and takes its places there.
+        // A path that is answered with the user's own rights sends requests to this server, which take seats of their
+        // own.
         let _place = match audience {
             Audience::Permitted => Some(state.work.place(&state.metrics, &request.flow, 1).await?),
             Audience::Authenticated | Audience::Anyone => None,
@@ -404,7 +405,7 @@ async fn resource_request(
         in_time.unwrap_or_else(|_| Err(ApiError::out_of_time()))
     };
     let Some(text) = deprecated else { return answered };
-    // What the router refuses never reaches the kind.
+    // Requests that the router refuses never reach the kind.
     if matches!(&answered, Err(error) if matches!(error.code, 406 | 415) && error.details.is_some()) {
         return answered;
     }
@@ -569,7 +570,7 @@ async fn place_after_body(
     Ok((place, request.charge(decoded)?))
 }
 
-/// Whether the answer can be protobuf: built-in kinds are, and the Status that a DELETE answers.
+/// Reports whether the answer can be protobuf: built-in kinds are, and the Status that a DELETE answers.
 fn purpose(target: &RequestTarget, verb: &str) -> Purpose {
     match (target.resource.custom.is_some(), verb) {
         (true, "watch") => Purpose::Watch,
@@ -583,7 +584,7 @@ fn purpose(target: &RequestTarget, verb: &str) -> Purpose {
 /// Subresources that lead to a kubelet or through a proxy, neither of which is there.
 const NODE_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// What can be said of the subresources that lead to a kubelet without one.
+/// Answers the subresources of a node that can be answered without a kubelet.
 async fn node_subresource(
     state: &Arc<State>,
     request: &ApiRequest,
@@ -663,7 +664,7 @@ async fn admit_connection(
         .map(drop)
 }
 
-/// What the container IDs of simulated nodes begin with.
+/// Prefix of the container IDs of simulated nodes.
 const SIMULATED: &str = "kubegc://";
 
 /// Why a pod on a node has no container that could be reached.

@@ -21,13 +21,13 @@ use crate::encode::table::{IncludeObject, Table, metadata_json};
 use crate::encode::{protobuf, protobuf_answer};
 use crate::transport::stop::Stop;
 
-/// How often an idle watch that allows bookmarks gets one.
+/// Period of bookmarks on an idle watch that allows them.
 const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
-/// How long before the end of a watch its last bookmark is sent.
+/// Time of the last bookmark before the end of a watch.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// How much is gathered before it is handed to the connection.
+/// Bytes that are gathered before they are passed to the connection.
 const PIECE: usize = 32 * 1024;
-/// How many written events are kept for other watches of the same change.
+/// Number of encoded events kept for other watches of the same change.
 const CACHE_SLOTS: usize = 512;
 /// Larger events are not kept.
 const MAXIMUM_CACHED_FRAME: usize = 64 * 1024;
@@ -83,7 +83,7 @@ impl FrameCache {
     }
 }
 
-/// What a watch stream is made of.
+/// Parameters of a watch stream.
 pub(crate) struct WatchSetup {
     /// The registry's watch, or the error that is its only event.
     pub(crate) watch: Result<Watch, ApiError>,
@@ -97,7 +97,7 @@ pub(crate) struct WatchSetup {
     pub(crate) table: Option<(Table, IncludeObject)>,
     /// When the watch ends.
     pub(crate) timeout: Duration,
-    /// Whether the client wants bookmarks.
+    /// True if the client wants bookmarks.
     pub(crate) bookmarks: bool,
     /// Shared frames.
     pub(crate) cache: Arc<FrameCache>,

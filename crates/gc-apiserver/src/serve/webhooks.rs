@@ -19,7 +19,7 @@ use crate::transport::channels::{Channels, Outgoing, Place};
 use crate::transport::dial::{Peer, Trust};
 use crate::webhook_metrics::WebhookMetrics;
 
-/// How much longer than its own timeout a call is waited for, before the runtime is taken for dead.
+/// Extra time that a call is given beyond its own timeout, before the runtime is considered dead.
 const GRACE: Duration = Duration::from_secs(2);
 /// The period in which whoever waits for an answer looks whether it is still wanted.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);

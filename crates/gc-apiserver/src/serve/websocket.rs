@@ -21,7 +21,7 @@ use crate::transport::clients::Ending;
 use crate::transport::connections::wants_web_socket;
 use crate::transport::exchange::{Answer, ApiRequest};
 
-/// What the key is hashed with (RFC 6455, 1.3).
+/// Suffix that is hashed with the key (RFC 6455, 1.3).
 const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const VERSION: &str = "13";
 /// Largest payload of a control frame: a ping, a pong or a close.
@@ -101,7 +101,7 @@ fn handshake(request: &ApiRequest) -> Answer {
     answer
 }
 
-/// Whether an origin is an address: a path, or something with a scheme.
+/// Reports whether an origin is an address: a path, or something with a scheme.
 fn is_origin(text: &str) -> bool {
     let is_scheme = |scheme: &str| {
         scheme.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -187,7 +187,7 @@ fn message(kind: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What the client wants besides events.
+/// Control message of the client.
 #[derive(Debug, PartialEq, Eq)]
 enum Control {
     Ping(Vec<u8>),
@@ -195,7 +195,7 @@ enum Control {
     End,
 }
 
-/// What has been read of the client's frames. Their messages mean nothing here, and are dropped as they come.
+/// State of reading the client's frames. Their messages mean nothing here, and are dropped as they come.
 #[derive(Default)]
 struct FrameReader {
     dropped: u64,
@@ -300,7 +300,7 @@ mod tests {
         [frame, mask.to_vec(), payload].concat()
     }
 
-    /// What the client wants, however its bytes are cut.
+    /// Control messages are found however the bytes are split.
     #[test]
     fn pings_and_closes_are_found_among_messages() {
         let ping = |text: &str| Control::Ping(text.as_bytes().to_vec());
@@ -337,7 +337,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever arrives, in whatever pieces: no more than one control frame waits for its end.
+        /// At most one control frame is buffered, whatever arrives in whatever pieces.
         #[test]
         fn what_waits_is_bounded(pieces in vec(vec(any::<u8>(), 0..300), 0..20)) {
             const MOST: usize = 14 + 125;

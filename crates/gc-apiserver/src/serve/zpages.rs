@@ -15,7 +15,7 @@ use crate::transport::exchange::{Answer, ApiRequest, PLAIN, text_answer};
 
 /// The Kubernetes version whose API this server has.
 pub(super) const GIT_VERSION: &str = "v1.36.2+kubegc";
-/// What kube-apiserver calls itself on these pages.
+/// Name of kube-apiserver on these pages.
 const COMPONENT: &str = "apiserver";
 const GROUP: &str = "config.k8s.io";
 /// The versions of the structured forms, and whether upstream warns of them.
@@ -31,7 +31,7 @@ pub(crate) enum Page {
     Status,
 }
 
-/// What the pages say.
+/// Contents of the pages.
 #[derive(Debug)]
 pub(crate) struct Facts {
     flags: BTreeMap<String, String>,

@@ -101,7 +101,7 @@ fn cgroup_files(groups: &str) -> Vec<String> {
     files
 }
 
-/// What a client has shown of itself.
+/// Credentials that a client has presented.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ClientStanding {
     /// No valid credentials.
@@ -159,7 +159,7 @@ impl Account {
         self.held[standing.index()].load(Ordering::Relaxed)
     }
 
-    /// How much may be held for clients of this standing and of all lower ones together.
+    /// Returns the limit of the memory held for this standing and all lower ones together.
     pub(crate) fn limit(&self, standing: ClientStanding) -> usize {
         match standing {
             ClientStanding::Anonymous => self.budget / 8 * ANONYMOUS_EIGHTHS,
@@ -168,7 +168,7 @@ impl Account {
         }
     }
 
-    /// Whether no limit is exceeded that counts what is held for this standing.
+    /// Reports whether no limit is exceeded that counts what is held for this standing.
     fn is_within(&self, standing: ClientStanding) -> bool {
         let mut below = 0;
         ClientStanding::ALL.into_iter().all(|each| {

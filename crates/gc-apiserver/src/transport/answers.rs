@@ -1,4 +1,4 @@
-//! What the registry answered, in the form that the client takes.
+//! Encodes an answer of the registry in the form that the client accepts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ fn expect_form(
     Err(ApiError::new(406, "NotAcceptable", message))
 }
 
-/// What has no protobuf form is answered in JSON, which says so in its content type: a DELETE of a custom
+/// An answer without a protobuf form is sent as JSON, and its content type says so: a DELETE of a custom
 /// resource that asked for a Status in protobuf and got the object.
 fn json_if_impossible(representation: Representation, type_meta: &TypeMeta) -> Representation {
     if representation.encoding == Encoding::Protobuf

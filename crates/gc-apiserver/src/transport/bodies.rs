@@ -13,7 +13,7 @@ use super::clients::Client;
 pub(crate) const MAXIMUM_BODY: usize = 3 * 1024 * 1024;
 /// Bodies of one user that are read at once; further ones wait.
 const MAXIMUM_READING: usize = 128;
-/// How long a body may wait for its turn to be read.
+/// Maximum wait before a body is read.
 const TURN_PATIENCE: Duration = Duration::from_secs(15);
 /// Bytes of all bodies that are held, from their arrival to the answer.
 const MAXIMUM_BYTES: usize = 256 * 1024 * 1024;
@@ -30,7 +30,7 @@ pub(crate) struct NoRoom;
 #[derive(Debug)]
 pub(crate) struct Bodies(Mutex<Ledger>);
 
-/// Who holds how much. Users are there for as long as they have a body.
+/// Charges by holder. Users are there for as long as they have a body.
 #[derive(Debug)]
 struct Ledger {
     maximum: usize,
@@ -46,7 +46,8 @@ struct Usage {
 }
 
 impl Ledger {
-    /// Whether a user may hold this many more bytes: an equal share of all for each user, but always one whole body.
+    /// Reports whether a user may hold this many more bytes: an equal share of all for each user, but always one
+    /// whole body.
     fn admits(&self, user: &str, more: usize, exempt: bool) -> bool {
         let (limit, share) = if exempt {
             let all = self.maximum + self.maximum / PART_IN_RESERVE;

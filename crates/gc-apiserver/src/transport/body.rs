@@ -64,7 +64,7 @@ impl http_body::Body for AnswerBody {
 impl HeldBody for AnswerBody {
     fn held_bytes(&self) -> usize {
         match self {
-            // What is shared is not made for this client.
+            // Shared bytes are not charged, because they were not made for this client.
             Self::Whole(bytes) if !bytes.is_unique() => 0,
             Self::Whole(bytes) => bytes.len(),
             Self::List(list) => list.held_bytes(),

@@ -20,9 +20,9 @@ const FILES_IN_RESERVE: usize = 128;
 const MINIMUM_CONNECTIONS: usize = 32;
 /// Connections beyond the bound, of those that were asked to end and have not yet.
 const MAXIMUM_ENDING: usize = 64;
-/// How many of a hundred connections may have shown no credentials; the others are kept for those that have.
+/// Percentage of connections that may be anonymous; the others are reserved for authenticated ones.
 const ANONYMOUS_PERCENT: usize = 75;
-/// How many of a hundred connections may belong to users who are no administrators.
+/// Percentage of connections that may belong to users who are not administrators.
 const AUTHENTICATED_PERCENT: usize = 75;
 /// Requests in flight on one HTTP/2 connection (upstream's number).
 pub(crate) const MAXIMUM_STREAMS: u32 = 100;
@@ -33,16 +33,16 @@ pub(crate) const ANONYMOUS_STREAMS: usize = 8;
 const MAXIMUM_REFUSALS: usize = MAXIMUM_STREAMS as usize - ANONYMOUS_STREAMS;
 /// Requests with credentials that are no good until a connection is cut off that has shown no others: each is verified.
 const MAXIMUM_DENIALS: usize = 32;
-/// How long a connection has to begin a request before it counts as idle.
+/// Time in which a connection must begin a request, or it counts as idle.
 const GRACE: Duration = Duration::from_secs(2);
-/// How many connections of the largest group are compared to find the one that ends.
+/// Number of connections of the largest group that are compared to choose the one to close.
 const COMPARED: usize = 64;
 /// Bytes that the buffers of a connection take (TLS, HTTP), as charged: as measured, rounded up.
 const CONNECTION_BYTES: usize = 48 * 1024;
-/// How often, at most, all connections are compared by what they hold.
+/// Minimum time between two comparisons of all connections by the memory they hold.
 const SHEDDING_PERIOD: Duration = Duration::from_millis(50);
 
-/// How many connections there may be.
+/// Limits on the number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// In all.
@@ -73,7 +73,7 @@ impl Limits {
     }
 }
 
-/// How far a connection has been asked to end.
+/// Stage of closing a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ending {
     #[default]
@@ -95,7 +95,7 @@ pub(crate) struct Client {
     clients: Arc<Clients>,
     standing: AtomicU8,
     held: Arc<AtomicUsize>,
-    /// What the connection itself is charged.
+    /// Charge of the connection itself.
     base: Mutex<Option<Charge>>,
     anonymous_streams: AtomicUsize,
     /// Requests that were refused for want of one.
@@ -114,7 +114,7 @@ impl Client {
         self.address
     }
 
-    /// What it has shown of itself.
+    /// Returns the credentials that it has presented.
     pub(crate) fn standing(&self) -> ClientStanding {
         ClientStanding::ALL.into_iter().nth(self.standing.load(Ordering::Relaxed).into()).unwrap_or_default()
     }
@@ -194,7 +194,7 @@ impl Client {
         self.end(Ending::Silenced);
     }
 
-    /// Whether it is not served any longer, and stays open.
+    /// Reports whether it is not served any longer, and stays open.
     pub(crate) fn is_silenced(&self) -> bool {
         *self.ending.borrow() == Ending::Silenced
     }
@@ -225,7 +225,7 @@ impl Client {
         self.base.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it can end unnoticed: it has had time for a request, and none is under way.
+    /// Reports whether it can end unnoticed: it has had time for a request, and none is under way.
     fn is_idle(&self) -> bool {
         self.in_flight.load(Ordering::SeqCst) == 0 && self.opened.elapsed() >= GRACE
     }
@@ -363,7 +363,7 @@ impl Clients {
         &self.doors
     }
 
-    /// What is held for them.
+    /// Returns the account of the memory held for them.
     pub(crate) fn account(&self) -> &Arc<Account> {
         &self.account
     }

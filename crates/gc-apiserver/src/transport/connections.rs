@@ -21,7 +21,7 @@ use super::streams::{
     HeldBody, STREAM_WINDOW, SendingBody, StreamError, StreamExecutor, WindowPatience, request_bytes,
 };
 
-/// How long the header of a request may take.
+/// Maximum time to receive the header of a request.
 const HEADER_PATIENCE: Duration = Duration::from_secs(32);
 /// Longest header block.
 const MAXIMUM_HEADER_BYTES: usize = 64 * 1024;
@@ -33,16 +33,16 @@ const MAXIMUM_REFUSED_STREAMS: usize = 400;
 const CONNECTION_WINDOW: u32 = 4 * STREAM_WINDOW;
 /// Bytes of one answer that HTTP/2 takes ahead of what it can send.
 const MAXIMUM_SEND_BUFFER: usize = 128 * 1024;
-/// How often an HTTP/2 peer is asked whether it is still there, and how long it may take to answer.
+/// Interval of HTTP/2 pings, and the time for their answer.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
-/// How long an idle connection has to close once the server shuts it down.
+/// Time that an idle connection has to close when the server shuts it down.
 const GOODBYE_PATIENCE: Duration = Duration::from_secs(1);
-/// How long the requests of a connection may go on that takes no further ones: without valid credentials...
+/// Time that the requests of a connection which takes no further ones may continue: without valid credentials...
 const ANONYMOUS_FAREWELL_PATIENCE: Duration = Duration::from_mins(1);
 /// ...and with them: no watch lasts longer.
 const FAREWELL_PATIENCE: Duration = Duration::from_hours(1);
 
-/// How long a connection may be without a request; up to twice as long may pass before it is noticed.
+/// Maximum time without a request; up to twice as long may pass before it is noticed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IdlePatience {
     /// Before the first one: half a preface, or half a header, is no request.
@@ -57,7 +57,7 @@ impl Default for IdlePatience {
     }
 }
 
-/// How long a connection may be silent, from its beginning on.
+/// Maximum silence of a connection, from its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     /// Until the TLS handshake is complete.
@@ -78,7 +78,7 @@ impl Default for Patience {
     }
 }
 
-/// Whether a request wants its connection to become a WebSocket.
+/// Reports whether a request wants its connection to become a WebSocket.
 pub(crate) fn wants_web_socket(headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     text(UPGRADE).eq_ignore_ascii_case("websocket")

@@ -23,11 +23,11 @@ pub(crate) struct Peer {
     pub(crate) name: String,
     /// Host and port to connect to.
     pub(crate) address: (String, u16),
-    /// What its certificate is checked by.
+    /// Verifier of its certificate.
     pub(crate) trust: Trust,
 }
 
-/// What the certificate of a peer is checked by.
+/// Verifier of a peer's certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Trust {
     /// Authorities, as PEM.

@@ -28,13 +28,13 @@ use crate::transport::connections::Upgrade;
 use crate::transport::query::Query;
 use crate::work;
 
-/// How much of a body beyond [`MAXIMUM_BODY`] is read and dropped, so that the client gets to see the answer.
+/// Maximum bytes of a body beyond [`MAXIMUM_BODY`] that are read and dropped, so that the client sees the answer.
 const MAXIMUM_DRAINED: usize = 64 * 1024 * 1024;
-/// How long a body may take.
+/// Maximum time to receive a body.
 const BODY_PATIENCE: Duration = Duration::from_mins(1);
-/// How long the dropped rest of a body may take.
+/// Maximum time to receive the dropped rest of a body.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the answer to a request that is refused waits for the rest of its body.
+/// Maximum time that a refusal waits for the rest of its request's body.
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
 /// `Content-Type` of plain text.
 pub(crate) const PLAIN: &str = "text/plain; charset=utf-8";
@@ -48,7 +48,7 @@ pub(crate) type RequestBytes = BoxBody<Bytes, BodyError>;
 /// An answer.
 pub(crate) type Answer = Response<AnswerBody>;
 
-/// What is known of a request before its body is read.
+/// A request whose body is not read yet.
 pub(crate) struct ApiRequest {
     /// Method.
     pub(crate) method: Method,
@@ -62,7 +62,7 @@ pub(crate) struct ApiRequest {
     pub(crate) headers: HeaderMap,
     /// The body, until it is read.
     pub(crate) body: RequestBytes,
-    /// Who asks.
+    /// The user.
     pub(crate) user: UserInfo,
     /// The flow of priority and fairness that it belongs to, once it is known who asks.
     pub(crate) flow: Flow,
@@ -76,11 +76,11 @@ pub(crate) struct ApiRequest {
     pub(crate) upgrade: Option<Upgrade>,
     /// The connection that it came on; none within this process.
     pub(crate) client: Option<Arc<Client>>,
-    /// Whether other requests share the connection (HTTP/2).
+    /// True if other requests share the connection (HTTP/2).
     pub(crate) is_multiplexed: bool,
     /// The stream that it has for want of valid credentials.
     pub(crate) anonymous: Option<AnonymousStream>,
-    /// Whether its stream is refused in place of an answer.
+    /// True if its stream is refused in place of an answer.
     pub(crate) is_refused: bool,
 }
 
@@ -95,7 +95,7 @@ impl ApiRequest {
         negotiate::negotiate(self.header(&ACCEPT), self.is_pretty(), purpose)
     }
 
-    /// Whether JSON is indented: as the client asks, and else for those that people read directly.
+    /// Reports whether JSON is indented: as the client asks, and else for those that people read directly.
     pub(crate) fn is_pretty(&self) -> bool {
         const READ_BY_PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
         match self.query.get("pretty").filter(|text| !text.is_empty()) {
@@ -260,7 +260,7 @@ pub(crate) fn header_text(value: &HeaderValue) -> &str {
     std::str::from_utf8(value.as_bytes()).unwrap_or_default()
 }
 
-/// What a path that leads nowhere is answered with.
+/// Answers a path that does not exist.
 pub(crate) fn page_not_found() -> Answer {
     let mut answer = text_answer(StatusCode::NOT_FOUND, PLAIN, "404 page not found\n");
     answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::account::ClientStanding;
 use super::clients::{Client, MAXIMUM_STREAMS};
 
-/// What an HTTP/2 connection begins with.
+/// Preface of an HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Length of the header of a frame.
 const HEADER: usize = 9;
@@ -74,7 +74,7 @@ impl Allowance {
         self.bytes %= BYTES_PER_FRAME;
     }
 
-    /// Whether one more frame may be received.
+    /// Reports whether one more frame may be received.
     fn spend(&mut self) -> bool {
         if self.frames == 0 {
             let seconds = self.at.elapsed().as_secs();
@@ -270,7 +270,7 @@ mod tests {
         frame
     }
 
-    /// How many of these frames are read before the connection ends, of 10,000.
+    /// Returns how many of 10,000 such frames are read before the connection ends.
     fn read(counter: &mut Counter, frame: &[u8], chunk: usize) -> usize {
         let all = frame.repeat(10_000);
         let read =

@@ -84,13 +84,13 @@ impl InProcess {
         UserInfo { name: name.clone(), groups: groups.clone(), ..UserInfo::default() }
     }
 
-    /// Whether the user may do something with a resource.
+    /// Reports whether the user may do something with a resource.
     #[must_use]
     pub fn may(&self, attributes: &Attributes<'_>) -> bool {
         self.state.rbac.allows(&authenticated(self.user()), attributes)
     }
 
-    /// Whether the user may do something with a path that is no resource; the verb is a method in lower case.
+    /// Reports whether the user may do something with a path that is no resource; the verb is a method in lower case.
     #[must_use]
     pub fn may_path(&self, verb: &str, path: &str) -> bool {
         self.state.rbac.decide(&authenticated(self.user()), &Question::Path { verb, path }).allowed

@@ -9,7 +9,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::auth::pki::{GivenKeys, Keep, Pki, PkiError};
 
-/// How long a TLS handshake may take.
+/// Maximum duration of a TLS handshake.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A certificate to serve with, for clients that show none. HTTP/1.1 alone.
@@ -35,7 +35,7 @@ impl ListenerTls {
         Ok(Self { acceptor, authority_pem: is_made.then_some(pki.ca_pem) })
     }
 
-    /// What clients verify the certificate with, if it was made here.
+    /// Returns the authority that clients verify the certificate with, if it was made here.
     #[must_use]
     pub fn authority_pem(&self) -> Option<&str> {
         self.authority_pem.as_deref()

@@ -1,4 +1,4 @@
-//! What a request is about, from its method, path and query: the API server's routing table.
+//! The API server's routing table: method, path and query to a target.
 //!
 //! Nothing here knows which resources exist; that is looked up later, after the request was authorized
 //! (an unknown path must look the same as a known one to who may see neither).
@@ -9,7 +9,7 @@ use gc_registry::selector::pinned_name;
 
 use crate::transport::query::Query;
 
-/// What a path leads to.
+/// Target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// `/api`, `/apis`, `/apis/GROUP`, `/api/v1`, `/apis/GROUP/VERSION`.
@@ -60,11 +60,11 @@ pub(crate) struct ResourcePath {
     pub(crate) name: String,
     /// Subresource, or empty.
     pub(crate) subresource: String,
-    /// What follows the subresource (proxy paths).
+    /// Path after the subresource, of proxy paths.
     pub(crate) rest: String,
-    /// Whether the path has a `namespaces/NS` part in front of the resource.
+    /// True if the path has a `namespaces/NS` part in front of the resource.
     pub(crate) namespaced: bool,
-    /// Whether it is one of the deprecated `/watch/` paths.
+    /// True if it is one of the deprecated `/watch/` paths.
     pub(crate) watch_path: bool,
 }
 

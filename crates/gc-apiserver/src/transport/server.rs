@@ -50,19 +50,19 @@ use crate::transport::kept::TtlCache;
 use crate::transport::stop::Stop;
 use crate::transport::unserved::unserved;
 
-/// How long requests may take to end when the server stops.
+/// Maximum time to finish requests when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_millis(1500);
-/// How often the registry is tended without being asked to.
+/// Period of the registry's maintenance.
 const MAINTENANCE_PERIOD: Duration = Duration::from_secs(5);
 /// The history of one to two such periods is kept, as kube-apiserver keeps it in etcd: page tokens expire by age, too.
 const HISTORY_PERIOD: Duration = Duration::from_mins(5);
-/// How long to wait before the watch on the store is taken up again after it broke.
+/// Delay before a broken watch on the store is started again.
 const PUMP_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long a connection stays open, and is not served, whose peer does harm: whoever waits for its end does not come again at once.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// How many connections may wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
 
 /// An address outside of every network (RFC 5737), by which the routing table is asked for this host's own address.
@@ -84,23 +84,23 @@ pub struct ServerConfig {
     pub hosts: Vec<String>,
     /// Keys and certificates that are given, and not made.
     pub keys: GivenKeys,
-    /// Who is let in, and may do what.
+    /// Authentication and authorization.
     pub access: AccessConfig,
     /// The flags that the server was started with, as `/flagz` shows them: without secrets.
     pub flags: BTreeMap<String, String>,
     /// The name of this host, for the identity Lease in `kube-system`, which is written every ten seconds; `None` keeps none.
     pub identity_host: Option<String>,
-    /// What objects are stamped with.
+    /// Clock for the timestamps of objects.
     pub clock: Clock,
-    /// Who answers further paths, if anybody does.
+    /// Handler of further paths, if any.
     pub extension: Option<Arc<dyn Extension>>,
-    /// How much may be held for clients.
+    /// Limit of the memory held for clients.
     pub memory_budget: MemoryBudget,
     /// The store has what every cluster has, from a server of this process, and has not changed since.
     pub is_bootstrapped: bool,
 }
 
-/// Who is let in, and may do what.
+/// Configuration of authentication and authorization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessConfig {
     /// Service-account tokens.
@@ -109,7 +109,7 @@ pub struct AccessConfig {
     pub request_headers: Option<RequestHeaders>,
     /// Requests without credentials are refused.
     pub refuses_anonymous: bool,
-    /// Who is asked what a user may do, in this order; roles alone if this is empty.
+    /// Authorizers in order; roles alone if empty.
     pub authorization: Vec<AuthorizationMode>,
 }
 
@@ -339,14 +339,14 @@ impl Entrance {
     }
 }
 
-/// What an administrator shows, and what shows that the server is the one that was meant.
+/// Credentials of an administrator, and the authority of the server's own certificate.
 struct AdministratorKeys {
     ca_pem: String,
     certificate_pem: String,
     key_pem: String,
 }
 
-/// What aggregated servers have to know of the proxies that they may believe: this server, and those that it believes itself.
+/// Returns the proxies that aggregated servers may trust: this server, and those that it trusts itself.
 fn proxy_facts(own_ca: &str, config: &ServerConfig) -> FrontProxyFacts {
     let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let mut facts = FrontProxyFacts {
@@ -426,7 +426,7 @@ impl RunningServer {
         &self.authority
     }
 
-    /// What its requests share.
+    /// Returns the state that its requests share.
     #[cfg(test)]
     pub(crate) fn state(&self) -> &Arc<State> {
         &self.state
@@ -469,7 +469,7 @@ impl Drop for RunningServer {
     }
 }
 
-/// What every connection is served with.
+/// Settings that every connection is served with.
 #[derive(Clone)]
 struct ListenerSettings {
     state: Arc<State>,
@@ -719,7 +719,7 @@ mod tests {
     async fn is_closed_after(mut stream: impl AsyncRead + AsyncWrite + Unpin, sent: &[u8]) -> bool {
         stream.write_all(sent).await.unwrap();
         stream.flush().await.unwrap();
-        // Whether it ends in order or is cut off: what matters is that it ends.
+        // Closing in order or being cut off are both accepted, as long as it ends.
         let ended = async { drop(stream.read_to_end(&mut Vec::new()).await) };
         tokio::time::timeout(Duration::from_secs(20), ended).await.is_ok()
     }

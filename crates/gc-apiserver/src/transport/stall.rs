@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// How long a write may make no progress.
+/// Maximum time that a write may make no progress.
 const WRITE_PATIENCE: Duration = Duration::from_mins(1);
 
 /// The connection.

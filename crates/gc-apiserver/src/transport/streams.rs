@@ -42,7 +42,7 @@ impl StreamError {
     }
 }
 
-/// How long the peer of a stream may grant no window for what is there to be sent.
+/// Maximum time that the peer of a stream may grant no window for pending data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WindowPatience {
     /// On a connection without valid credentials.
@@ -68,7 +68,7 @@ tokio::task_local! {
     static HANDOVER: Arc<Handover>;
 }
 
-/// What a stream has handed to its connection, which asks for more when the peer has granted a window for it.
+/// Data that a stream has passed to its connection, which asks for more after the peer has granted a window.
 #[derive(Debug, Default)]
 struct Handover {
     pieces: AtomicUsize,
@@ -149,7 +149,7 @@ pub(crate) trait HeldBody: Body<Data = Bytes, Error = Infallible> {
     /// Bytes that are held for this body alone, until it has been sent.
     fn held_bytes(&self) -> usize;
 
-    /// Whether it lasts until its client ends it, as a watch does.
+    /// Reports whether it lasts until its client ends it, as a watch does.
     fn is_open_ended(&self) -> bool;
 
     /// The answer in place of one for which there is no room: 429, from bytes that all such answers share.

@@ -1,4 +1,4 @@
-//! What a certificate says.
+//! Contents of a certificate.
 
 use gc_registry::x509::{
     ALTERNATIVE_NAMES, AlternativeNames, MalformedDocument, Subject, contents_of, elements,

@@ -1,4 +1,4 @@
-//! Which certificates form a chain from one that is believed to one that is shown.
+//! Chains from a presented certificate to a trusted one.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Whether the other side of a handshake has the key of the certificate that it shows.
+//! Proof that the peer of a handshake has the key of its certificate.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};

@@ -1,4 +1,4 @@
-//! Whether a certificate is for a host.
+//! Names of hosts in certificates.
 
 use std::net::IpAddr;
 

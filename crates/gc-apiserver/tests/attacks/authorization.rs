@@ -87,7 +87,7 @@ async fn what_creates_needs_the_right_to_create() {
         .await;
     assert_eq!(both.apply(&format!("{CONFIG_MAPS}/new"), &config_map("new")).await.code, 201);
     assert_eq!(both.put(&format!("{leases}/new"), &lease).await.code, 201);
-    // What is there already is changed without that right.
+    // Changing a field that exists needs no such right.
     let change = json!({"data": {"k": "w"}});
     assert_eq!(eve.patch(&format!("{CONFIG_MAPS}/new"), MERGE_PATCH, &change).await.code, 200);
 }

@@ -66,7 +66,7 @@ pub async fn next(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Option<
     Some(Frame { kind, flags, stream: u32::from_be_bytes(id), payload })
 }
 
-/// What became of a connection until it ended.
+/// End of a connection.
 #[derive(Debug, Default)]
 pub struct ConnectionEnd {
     /// The codes that streams were reset with.

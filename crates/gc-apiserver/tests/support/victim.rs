@@ -19,7 +19,7 @@ use super::TestServer;
 
 /// In the environment of the process that is the server.
 const ROLE: &str = "KUBEGC_ATTACKED";
-/// How long anything is waited for.
+/// Maximum wait for any condition.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A server in another process, with limits of its own.

@@ -1,4 +1,4 @@
-//! What verdicts need of a CertificateSigningRequest.
+//! Fields of a CertificateSigningRequest that verdicts use.
 
 use base64::Engine as _;
 use gc_types::Timestamp;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::x509;
 use crate::objects::{HasMeta, Meta, WireCondition, WireMeta, parse_time};
 
-/// What verdicts need of a CertificateSigningRequest.
+/// Fields of a CertificateSigningRequest that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireRequest")]
 pub struct SigningRequest {
@@ -19,7 +19,7 @@ pub struct SigningRequest {
     pub denied: Option<Option<Timestamp>>,
     /// When signing failed.
     pub failed: Option<Option<Timestamp>>,
-    /// Whether it has a certificate.
+    /// True if it has a certificate.
     pub issued: bool,
     /// When the certificate ends, if it can be read.
     pub not_after: Option<Timestamp>,

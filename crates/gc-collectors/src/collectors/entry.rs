@@ -1,8 +1,8 @@
-//! What the table says about each collector.
+//! An entry of the table of collectors.
 
 use crate::objects::Kind;
 
-/// What a collector watches.
+/// Resources that a collector watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watches {
     /// Every resource that discovery names.
@@ -16,7 +16,7 @@ pub enum Watches {
 /// The entry of one collector.
 #[derive(Clone, Copy, Debug)]
 pub struct CollectorEntry {
-    /// What it is about, in a few words.
+    /// Summary in a few words.
     pub summary: &'static str,
     /// The name for `--controllers` and metrics: upstream's, where upstream has it.
     pub name: &'static str,
@@ -24,14 +24,14 @@ pub struct CollectorEntry {
     pub alias: Option<&'static str>,
     /// The name of its ServiceAccount in `kube-system` (spec 1.2).
     pub account: &'static str,
-    /// What its Events name as their source: upstream's component, where upstream writes Events.
+    /// Source of its Events: upstream's component, where upstream writes Events.
     pub event_source: &'static str,
-    /// Whether `*` enables it. Expiry by annotation must be named. Collectors behind an upstream gate are on: where
+    /// True if `*` enables it. Expiry by annotation must be named. Collectors behind an upstream gate are on: where
     /// the API server does not serve their resource, they do nothing.
     pub on_by_default: bool,
-    /// Whether it deletes objects of any kind on its own account, custom resources included.
+    /// True if it deletes objects of any kind on its own account, custom resources included.
     pub for_every_kind: bool,
-    /// What it watches.
+    /// Resources that it watches.
     pub watches: Watches,
     /// Flags of its own, without dashes.
     pub flags: &'static [&'static str],

@@ -19,7 +19,7 @@ const MIN_CONTAINER_ID_LENGTH: usize = 6;
 pub struct LogEntry {
     /// File name.
     pub name: String,
-    /// Whether it is a real directory (not a file, not a link).
+    /// True if it is a real directory (not a file, not a link).
     pub is_directory: bool,
     /// When it was last changed.
     pub modified_at: UnixNanoseconds,
@@ -84,7 +84,7 @@ pub fn link_name(pod: &str, namespace: &str, container: &str, container_id: &str
     name + ".log"
 }
 
-/// What the runtime reports about the container of a dead link.
+/// Runtime's answer about the container of a dead link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// It does not know the container.
@@ -95,8 +95,8 @@ pub enum Lookup {
     Failed,
 }
 
-/// Whether to remove a link whose target does not exist. Only a certain answer removes it: log rotation leaves a
-/// moment without a target, and a runtime that does not answer proves nothing.
+/// Reports whether to remove a link whose target does not exist. Only a certain answer removes it: log rotation
+/// leaves a moment without a target, and a runtime that does not answer proves nothing.
 #[must_use]
 pub fn removes_dead_link(lookup: Lookup) -> bool {
     matches!(lookup, Lookup::NotFound | Lookup::Found(ContainerState::Exited))

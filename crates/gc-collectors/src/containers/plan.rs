@@ -13,7 +13,7 @@ use super::{Container, ContainerState, PodUid, Sandbox};
 use crate::FixedState;
 use crate::numbers::Numbers;
 
-/// How many dead containers are kept, and how old they must be before they are removed.
+/// Number of dead containers to keep, and their minimum age before removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContainerPolicy {
     /// `MinAge`, counted from creation; zero is no limit.
@@ -22,7 +22,7 @@ pub struct ContainerPolicy {
     pub maximum_per_pod_container: Option<u32>,
     /// `MaxContainers`: on the node; `None` is no limit.
     pub maximum_containers: Option<u32>,
-    /// Whether the newest dead container of each name in a live pod is kept whatever the limits are. The kubelet
+    /// True if the newest dead container of each name in a live pod is kept whatever the limits are. The kubelet
     /// reads restart counts, exit codes and the progress of initialization from it, and runs it again if it is
     /// missing. Turning this off is upstream's behaviour, and an explicit choice.
     pub keep_newest_of_live_pods: bool,
@@ -82,14 +82,14 @@ pub enum ContainerKeepReason {
     InitialisationUnderWay,
 }
 
-/// What is removed, in order, and what is kept.
+/// Containers to remove, in order, and those to keep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerPlan {
     /// In the order of removal.
     pub removals: Vec<ContainerRemoval>,
-    /// What is kept, by its index in the list, and why.
+    /// Kept containers by their index in the list, with the reason.
     pub kept: Vec<(usize, ContainerKeepReason)>,
-    /// How many containers beyond `MaxContainers` are kept because live pods need them.
+    /// Number of containers beyond `MaxContainers` that live pods need.
     pub over_node_limit: usize,
 }
 
@@ -129,7 +129,7 @@ struct Member {
     place: usize,
 }
 
-/// What the plan has to know of a pod that has containers.
+/// Facts about a pod with containers that the plan uses.
 struct Owner<'a> {
     standing: PodStanding,
     /// It has these init containers, and no regular container is listed yet.
@@ -206,7 +206,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// How many of the newest of a unit no limit may remove.
+    /// Returns how many of a unit's newest containers no limit may remove.
     fn protected(&self, unit: &Unit) -> usize {
         let pod = &self.pods[unit.pod];
         if !self.policy.keep_newest_of_live_pods {

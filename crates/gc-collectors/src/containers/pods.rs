@@ -1,4 +1,4 @@
-//! What is known of pods: whether their remains may be removed (spec `node-gc.md`, sections 9.1 and 14.4).
+//! Knowledge about pods: whether their remains may be removed (spec `node-gc.md`, sections 9.1 and 14.4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub struct KnownPod {
     pub init_containers: BTreeSet<Arc<str>>,
 }
 
-/// What may be done with the remains of a pod.
+/// Verdict about the remains of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodStanding {
     /// The pod may still need it.
@@ -52,13 +52,13 @@ pub enum PodStanding {
 /// The pods of this node as currently known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
-    /// Whether the knowledge is complete.
+    /// State of the knowledge, complete or not.
     pub state: OracleState,
     /// The pods that exist, by the UID that the runtime knows.
     pub known: BTreeMap<PodUid, KnownPod>,
     /// Since when each unknown UID, among those that the runtime lists, has been missing from a synced oracle.
     pub unknown_since: BTreeMap<PodUid, UnixNanoseconds>,
-    /// How long a UID must have been unknown before its pod counts as gone.
+    /// Minimum time that a UID must be unknown before its pod counts as gone.
     pub safety_delay: GoDuration,
 }
 
@@ -97,7 +97,7 @@ impl PodView {
         }
     }
 
-    /// What may be done with the leftovers of a pod.
+    /// Returns the verdict about the remains of a pod.
     #[must_use]
     pub fn standing(&self, pod: &PodUid, running: &RunningContainers, now: UnixNanoseconds) -> PodStanding {
         if self.state != OracleState::Synced {
@@ -122,19 +122,19 @@ impl PodView {
         }
     }
 
-    /// Whether a UID that has been unknown since then has been so for long enough.
+    /// Reports whether a UID that has been unknown since then has been so for long enough.
     fn is_long(&self, since: UnixNanoseconds, now: UnixNanoseconds) -> bool {
         now.since(since) >= self.safety_delay
     }
 
-    /// How many of the listed UIDs are unknown, and not yet for long enough.
+    /// Returns how many of the listed UIDs are unknown, but not for long enough yet.
     #[must_use]
     pub fn awaited(&self, now: UnixNanoseconds) -> usize {
         self.unknown_since.values().filter(|since| !self.is_long(**since, now)).count()
     }
 
-    /// Whether the existing pods seem to be those of another node: the kubelet's sandboxes run here, and none of
-    /// their pods is among them. (Or all of them were deleted just now; then nothing runs here soon.)
+    /// Reports whether the existing pods seem to be those of another node: the kubelet's sandboxes run here, and
+    /// none of their pods is among them. (Or all of them were deleted just now; then nothing runs here soon.)
     #[must_use]
     pub fn is_of_another_node(&self, sandboxes: &[Sandbox]) -> bool {
         let runs = |sandbox: &&Sandbox| sandbox.managed && sandbox.state == SandboxState::Ready;
@@ -227,8 +227,8 @@ mod tests {
         }
     }
 
-    /// What the kubelet keeps running is not gone, whatever the oracle says; and an oracle that knows none of the
-    /// pods running here was asked about another node.
+    /// A pod that the kubelet keeps running is never gone, whatever the oracle says; and an oracle that knows
+    /// none of the running pods was asked about another node.
     #[test]
     fn what_runs_is_not_gone() {
         use SandboxState::{NotReady, Ready};

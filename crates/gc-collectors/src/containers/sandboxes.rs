@@ -22,7 +22,7 @@ pub enum SandboxRemovalReason {
 /// One sandbox to remove: stopped, then removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxRemoval {
-    /// Which.
+    /// ID of the sandbox.
     pub id: SandboxId,
     /// Why.
     pub reason: SandboxRemovalReason,

@@ -13,13 +13,13 @@ use super::Flight;
 /// Requests of which only a few are sent at a time, such as those to one driver.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane {
-    /// What tells it from the other lanes of its collector.
+    /// Name of the lane, unique within its collector.
     pub name: Arc<str>,
     /// Maximum number of its requests in flight.
     pub slots: usize,
 }
 
-/// Whether another request may be sent in a lane.
+/// Reports whether another request may be sent in a lane.
 pub(super) fn has_room(lane: &Lane, flying: &BTreeMap<EffectId, Flight>) -> bool {
     let taken = flying.values().filter(|flight| flight.lane.as_ref() == Some(lane));
     taken.count() < lane.slots
@@ -65,7 +65,7 @@ impl WaitingObjects {
         Some(key)
     }
 
-    /// Whether an object waits for a lane that has room.
+    /// Reports whether an object waits for a lane that has room.
     pub(super) fn has_room(&self, flying: &BTreeMap<EffectId, Flight>) -> bool {
         self.lanes.keys().any(|lane| has_room(lane, flying))
     }

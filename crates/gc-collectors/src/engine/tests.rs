@@ -252,8 +252,8 @@ fn job_in_lane(number: u8, kept: bool, version: u64) -> Facts {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig { cases: 300, ..Default::default() })]
 
-    /// Whatever is kept, withheld, refused or removed: no lane is ever overfull, every request that is begun ends, and whatever is
-    /// left unkept is deleted in the end. So no slot is lost.
+    /// No lane is ever overfull, every started request ends, and every object that is no longer kept is deleted in
+    /// the end, whatever is kept, withheld, refused or removed. So no slot is lost.
     #[test]
     fn a_lane_loses_no_slot(steps in proptest::collection::vec((0_u8..7, 0_u8..12), 0..120)) {
         let mut engine = Engine::new(InLanes::default());

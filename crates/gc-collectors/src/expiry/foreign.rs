@@ -64,7 +64,7 @@ impl FromStr for ForeignTool {
     }
 }
 
-/// Whether annotations matter to this collector: its own, or those of an enabled tool.
+/// Reports whether annotations matter to this collector: its own, or those of an enabled tool.
 pub(crate) fn are_meant(marks: &Marks, tools: &[ForeignTool]) -> bool {
     marks.ttl.is_some()
         || marks.expires_at.is_some()
@@ -113,9 +113,9 @@ pub(super) fn deadline(
     })
 }
 
-/// What kube-janitor accepts as a time.
+/// Times that kube-janitor accepts.
 const JANITOR_TIME: &str = "a time such as 2027-01-31T12:00:00Z or a date";
-/// What Kyverno accepts as a time: a label has no colons.
+/// Times that Kyverno accepts: a label has no colons.
 const KYVERNO_TIME: &str = "a time such as 2027-01-31T120000Z, a date, or a duration such as 36h";
 
 fn after((milliseconds, begins): (i64, Timestamp)) -> Timestamp {

@@ -1,4 +1,4 @@
-//! Which changes of retention annotations bring a deletion nearer, so that only users who may delete can make them.
+//! Changes of retention annotations that bring a deletion nearer, which only users who may delete can make.
 
 use std::sync::Arc;
 
@@ -122,7 +122,7 @@ mod tests {
             (&[(KEEP, "true")], &[(KEEP, "false")], true),
             (&[(KEEP, "true")], &[(KEEP, "yes")], false),
             (&[(KEEP, "true")], &[(KEEP, "true"), (TTL, "1s")], true),
-            // Whoever takes the invalid one away, or repairs it, makes the other one count.
+            // Removing or repairing the invalid annotation makes the other one count.
             (&[(TTL, "soon"), (AT, NOON)], &[(AT, NOON)], true),
             (&[(TTL, "soon"), (AT, NOON)], &[(TTL, "9w"), (AT, NOON)], true),
             (&[(TTL, "soon")], &[], false),

@@ -375,7 +375,7 @@ fn what_is_kept_is_deleted_by_no_collector() {
 }
 
 proptest! {
-    /// Whatever an annotation says: no panic, and never a deletion before the time that it names.
+    /// No annotation causes a panic, or a deletion before the time that it names.
     #[test]
     fn no_annotation_panics(text in "\\PC{0,30}", expires in "\\PC{0,30}", keep in "\\PC{0,8}") {
         let said = expiry(&marks(Some(&text), Some(&expires), Some(&keep)), Some(at(0)), &[]);

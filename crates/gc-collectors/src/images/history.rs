@@ -43,13 +43,13 @@ impl ImageRecord {
         UnixNanoseconds(self.last_used.map_or(self.first_seen, |used| used.max(self.first_seen)))
     }
 
-    /// How long nothing has used it. A moment in the future (the clock was set back) counts as zero.
+    /// Returns the time since it was last used. A moment in the future (the clock was set back) counts as zero.
     #[must_use]
     pub fn idle(&self, now: UnixNanoseconds) -> GoDuration {
         now.since(self.idle_since())
     }
 
-    /// How long it has been on the node.
+    /// Returns the time that it has been on the node.
     #[must_use]
     pub fn age(&self, now: UnixNanoseconds) -> GoDuration {
         now.since(self.first_seen())
@@ -125,13 +125,13 @@ impl ImageHistory {
         self.records.iter()
     }
 
-    /// How many there are.
+    /// Returns the number of images.
     #[must_use]
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether there are none.
+    /// Reports whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()

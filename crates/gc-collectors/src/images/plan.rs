@@ -12,7 +12,7 @@ use super::protection::ProtectionList;
 use super::usage::Usage;
 use super::{Image, ImageId};
 
-/// How old an image must be to be removed, and how long it may be unused.
+/// Minimum age of an image before its removal, and maximum time unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgePolicy {
     /// Younger images (since first sight) are never removed. Reaching it exactly is old enough.
@@ -28,9 +28,9 @@ pub struct Snapshot<'a> {
     pub images: &'a [Image],
     /// When each was first seen and last used, this observation included.
     pub history: &'a ImageHistory,
-    /// What is in use.
+    /// Images in use.
     pub usage: &'a Usage,
-    /// What the operator protects.
+    /// Images that the operator protects.
     pub protection: &'a ProtectionList,
 }
 
@@ -46,7 +46,7 @@ pub enum RemovalReason {
 /// One image to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// Which.
+    /// ID of the image.
     pub id: ImageId,
     /// Its name, for people.
     pub name: Arc<str>,
@@ -84,14 +84,14 @@ pub enum KeepReason {
     Unknown,
 }
 
-/// What would be removed, in order, and what is kept.
+/// Images to remove, in order, and those to keep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImagePlan {
     /// Idle for too long: all of these are removed.
     pub by_age: Vec<Removal>,
     /// Removable when space is needed, in the order of removal: never used first, then longest idle.
     pub by_space: Vec<Removal>,
-    /// What is kept, and why.
+    /// Kept images, with the reason.
     pub kept: Vec<(ImageId, KeepReason)>,
 }
 
@@ -182,7 +182,8 @@ fn of<'a, T>(id: &ImageId, table: &mut Peekable<impl Iterator<Item = (&'a ImageI
     table.next_if(|(other, _)| *other == id).map(|(_, found)| found)
 }
 
-/// Whether one image must be kept by current knowledge; otherwise its record. Checked again right before removal.
+/// Reports whether one image must be kept by current knowledge; otherwise its record. Checked again right before
+/// removal.
 pub fn keep_reason(
     image: &Image,
     snapshot: &Snapshot<'_>,

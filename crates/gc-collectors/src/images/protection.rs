@@ -53,7 +53,7 @@ pub enum ProtectionError {
     /// More patterns than the bound.
     #[error("{count} protection patterns; at most {MAX_PATTERNS} are taken")]
     TooMany {
-        /// How many there were.
+        /// Number of failures.
         count: usize,
     },
 }

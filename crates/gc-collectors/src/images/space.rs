@@ -1,4 +1,4 @@
-//! How much must be freed, and when to stop (spec `node-gc.md`, sections 5.4, 5.7, 6 and 7).
+//! Bytes to free, and the condition to stop (spec `node-gc.md`, sections 5.4, 5.7, 6 and 7).
 //!
 //! The size that a runtime reports for an image is nominal: compressed here, unpacked there, shared layers counted
 //! each time. So reported sizes only determine the next batch; whether enough is free is measured.
@@ -38,11 +38,11 @@ pub struct Thresholds {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid capacity 0 on image filesystem")]
 pub struct InvalidCapacity {
-    /// Which filesystem.
+    /// Path of the filesystem.
     pub path: Arc<str>,
 }
 
-/// What must be available on a filesystem before a run may stop.
+/// Space that must be available on a filesystem before a run may stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Goal {
     /// The filesystem.
@@ -60,7 +60,7 @@ pub struct Assessment {
     pub usage_percent: u8,
     /// Use of inodes, rounded up, in percent; 0 where there are none to count.
     pub inodes_usage_percent: u8,
-    /// What to reach, if a threshold was crossed and something is missing.
+    /// Goal, if a threshold was crossed and space is missing.
     pub goal: Option<Goal>,
 }
 
@@ -102,13 +102,13 @@ pub fn assess(filesystem: &Filesystem, thresholds: Thresholds) -> Result<Assessm
 }
 
 impl Goal {
-    /// Whether the measured filesystem meets the goal.
+    /// Reports whether the measured filesystem meets the goal.
     #[must_use]
     pub fn is_met_by(&self, filesystem: &Filesystem) -> bool {
         self.missing_bytes(filesystem) == 0 && filesystem.inodes_free >= self.inodes_free
     }
 
-    /// How many bytes are missing.
+    /// Returns the number of missing bytes.
     #[must_use]
     pub fn missing_bytes(&self, filesystem: &Filesystem) -> u64 {
         self.available_bytes.saturating_sub(filesystem.available_bytes.min(filesystem.capacity_bytes))
@@ -170,7 +170,7 @@ pub struct SpaceRun {
     /// The most that a batch has freed for its reported size, in thousandths, and the most inodes for one image.
     ratio: u64,
     inodes: u64,
-    /// Whether a batch without shared layers was measured.
+    /// True if a batch without shared layers was measured.
     is_measured: bool,
     /// Sum of the reported sizes of the removed images.
     freed_book_bytes: u64,
@@ -252,8 +252,8 @@ impl SpaceRun {
         Step::Remove(batch)
     }
 
-    /// Whether a batch may free more than is missing. What images without shared layers free varies with how well they are
-    /// compressed, so that each counts twice.
+    /// Reports whether a batch may free more than is missing. What images without shared layers free varies with how
+    /// well they are compressed, so that each counts twice.
     fn may_exceed(&self, planned: &Batch, missing: u64, inodes_missing: u64) -> bool {
         let ratio = self.ratio.max(if self.is_measured { LEAST_RATIO } else { PRIOR_RATIO });
         let nominal = u128::from(planned.whole) * 2 + u128::from(planned.partial);
@@ -293,7 +293,7 @@ impl SpaceRun {
         self.freed_book_bytes
     }
 
-    /// What could not be removed.
+    /// Returns the images that could not be removed.
     #[must_use]
     pub fn failures(&self) -> &[ImageId] {
         &self.failures

@@ -1,4 +1,4 @@
-//! Which images are in use (spec `node-gc.md`, section 4).
+//! Images in use (spec `node-gc.md`, section 4).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use super::names::full_name;
 use super::{Image, ImageId};
 use crate::FixedState;
 
-/// What one container says about its image, in every CRI field for it, and about the images that it mounts.
+/// Image references of one container, in every CRI field for them, with the images that it mounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerImages {
     /// The container, for messages.
@@ -165,7 +165,7 @@ fn hash_of_digits(digits: &str) -> u64 {
     FixedState::default().hash_one((part(bytes.first_chunk()), part(bytes.last_chunk())))
 }
 
-/// Which images the containers (in any state, of any client) and the bound pods use.
+/// Returns the images that containers (in any state, of any client) and bound pods use.
 #[must_use]
 pub fn usage(index: &ImageIndex<'_>, containers: &[ContainerImages], named_by_pods: &[Arc<str>]) -> Usage {
     let mut usage = Usage::default();

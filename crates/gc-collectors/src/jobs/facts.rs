@@ -1,11 +1,11 @@
-//! What verdicts need of a Job.
+//! Fields of a Job that verdicts use.
 
 use gc_types::Timestamp;
 use serde::Deserialize;
 
 use crate::objects::{HasMeta, Meta, WireCondition, WireMeta, parse_time};
 
-/// What verdicts need of a Job.
+/// Fields of a Job that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireJob")]
 pub struct Job {

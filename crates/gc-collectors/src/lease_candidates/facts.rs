@@ -1,11 +1,11 @@
-//! What verdicts need of a LeaseCandidate.
+//! Fields of a LeaseCandidate that verdicts use.
 
 use gc_types::Timestamp;
 use serde::Deserialize;
 
 use crate::objects::{HasMeta, Meta, WireMeta, parse_time};
 
-/// What verdicts need of a LeaseCandidate.
+/// Fields of a LeaseCandidate that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireCandidate")]
 pub struct LeaseCandidate {

@@ -1,4 +1,4 @@
-//! What verdicts need of a Lease.
+//! Fields of a Lease that verdicts use.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 /// The value of `apiserver.kubernetes.io/identity` of the leases that are collected.
 pub const IDENTITY: &str = "kube-apiserver";
 
-/// What verdicts need of a Lease.
+/// Fields of a Lease that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireLease")]
 pub struct Lease {

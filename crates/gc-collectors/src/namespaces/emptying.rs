@@ -19,7 +19,7 @@ pub const CONCURRENT_RESOURCES: usize = 8;
 pub const CONFLICT_TRIES: u32 = 5;
 /// Attempts of a request about the namespace itself after temporary failures; without it, the whole pass is lost.
 pub const OWN_TRIES: u32 = 5;
-/// How long such a request is retried in the same pass, milliseconds.
+/// Maximum time of retries of such a request within a pass, milliseconds.
 pub const OWN_PATIENCE_MILLISECONDS: i64 = 2_000;
 /// The first pause between such attempts, milliseconds; each further one doubles it.
 const FIRST_PAUSE_MILLISECONDS: i64 = 5;
@@ -31,7 +31,7 @@ pub struct ContainedResource {
     pub gvr: Gvr,
     /// Kind.
     pub kind: Arc<str>,
-    /// Whether its collections can be deleted by one request.
+    /// True if its collections can be deleted by one request.
     pub together: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct ServedResources {
     pub resources: Vec<Arc<ContainedResource>>,
     /// The groups that were discovered completely, and whether they have any of those.
     pub groups: BTreeMap<String, bool>,
-    /// What could not be discovered.
+    /// Groups whose discovery failed.
     pub failed: Vec<FailedGroup>,
 }
 
@@ -67,11 +67,11 @@ pub struct View {
     pub resource_version: String,
     /// `metadata.deletionTimestamp`, as written.
     pub deleted_at: Option<String>,
-    /// How long it had been terminating when it was read, seconds.
+    /// Time that it had been terminating when it was read, seconds.
     pub terminating_seconds: i64,
     /// `spec.finalizers`
     pub finalizers: Vec<String>,
-    /// Whether `status.phase` says so.
+    /// True if `status.phase` says so.
     pub says_terminating: bool,
     /// `status.conditions`
     pub conditions: Vec<Condition>,
@@ -88,7 +88,7 @@ pub struct Item {
     pub uid: Option<String>,
     /// `metadata.resourceVersion`
     pub resource_version: String,
-    /// Whether it is terminating.
+    /// True if it is terminating.
     pub deleting: bool,
     /// Its finalizers.
     pub finalizers: Vec<String>,
@@ -140,9 +140,9 @@ pub enum Reply {
     },
     /// No answer, or none that can be understood.
     Failed {
-        /// What happened.
+        /// The error message.
         why: String,
-        /// Whether the server may still perform it.
+        /// True if the server may still perform it.
         may_be_at_work: bool,
     },
 }
@@ -157,13 +157,13 @@ impl Reply {
         }
     }
 
-    /// Whether a request about the namespace itself may succeed when it is tried again.
+    /// Reports whether a request about the namespace itself may succeed when it is tried again.
     fn is_passing(&self) -> bool {
         matches!(self, Self::Failed { .. } | Self::Refused { code: 500.., .. })
     }
 }
 
-/// How many objects of which resource are in a namespace, and which could not be listed.
+/// Number of objects of each resource in a namespace, and the resources that could not be listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     /// By resource.
@@ -177,7 +177,7 @@ pub struct Contents {
 pub enum End {
     /// Nothing more to do.
     Done {
-        /// How long the namespace was terminating, seconds, if this pass has finalized it.
+        /// Time that the namespace was terminating, seconds, if this pass has finalized it.
         terminating_seconds: Option<i64>,
     },
     /// Start another pass after a delay.
@@ -189,7 +189,7 @@ pub enum End {
     },
     /// Try again with growing delays; soon, if the pass made progress.
     Failed {
-        /// What failed.
+        /// The error message.
         why: String,
         /// More resources are known to be empty than before.
         further: bool,
@@ -261,11 +261,11 @@ pub struct EmptyingPass {
     ready: Vec<Work>,
     /// Resources other than pods, for when the pods are gone.
     others: Vec<Arc<ContainedResource>>,
-    /// Whether everything of a group was found empty.
+    /// Groups, with `true` if everything in them was empty.
     empty_groups: BTreeMap<Arc<str>, bool>,
     pass: Pass,
     contents: Contents,
-    /// How many resources were known to be empty before.
+    /// Number of resources that were known to be empty before.
     known: usize,
 }
 
@@ -314,14 +314,14 @@ impl EmptyingPass {
         }
     }
 
-    /// Whether no answer is awaited.
+    /// Reports whether no answer is awaited.
     #[must_use]
     pub fn awaits_nothing(&self) -> bool {
         self.asked.is_empty()
     }
 
-    /// Whether the pass is over without failures: what is left waits for others, such as controllers that remove a
-    /// finalizer or end a pod.
+    /// Reports whether the pass is over without failures: what is left waits for others, such as controllers that
+    /// remove a finalizer or end a pod.
     #[must_use]
     pub fn waits_for_others(&self) -> bool {
         match self.end() {
@@ -629,7 +629,7 @@ impl EmptyingPass {
             (Turn::Verify, Reply::Items(items)) => {
                 return self.verified(memory, &work.resource, &items, work.asked);
             }
-            // What cannot be listed says nothing about its contents.
+            // A resource that cannot be listed reveals nothing about its contents.
             (Turn::Verify, Reply::Refused { code: 404 | 405, .. }) => return,
             (_, reply) => {
                 self.empty_groups.insert(Arc::clone(&work.resource.gvr.group), false);

@@ -1,5 +1,5 @@
-//! What passes over terminating namespaces remember for later ones: what is known to be empty, which groups
-//! can be ignored, and which requests the server may still be working on.
+//! Knowledge that passes over terminating namespaces keep for later ones: empty resources, groups that can
+//! be ignored, and requests that the server may still be executing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use super::emptying::ServedResources;
 /// Maximum number of namespaces that are remembered as empty of some group; beyond it, none is added.
 pub const REMEMBERED_NAMESPACES: usize = 10_000;
 
-/// What was learnt about API groups while they were reachable (BEAT-NS-3): which of them cannot have objects in a
-/// namespace, so that the namespace need not wait for them while they are down.
+/// Facts about API groups from the time when they were reachable (BEAT-NS-3): groups that cannot have objects in
+/// a namespace need not be waited for while they are down.
 #[derive(Debug, Default)]
 pub struct Groups {
     /// Groups that were discovered completely, and whether they had deletable namespaced resources.
@@ -54,7 +54,7 @@ impl Groups {
 /// Maximum number of empty resources that are remembered, for all namespaces together; beyond it, none is
 /// added.
 pub const REMEMBERED_LISTS: usize = 100_000;
-/// How long an observation counts, milliseconds.
+/// Validity of an observation, milliseconds.
 pub const BELIEVED_MILLISECONDS: i64 = 60_000;
 
 /// The resources that passes over terminating namespaces found empty, so that after a partial failure the next pass
@@ -95,14 +95,14 @@ impl Learnt {
         }
     }
 
-    /// Whether a request of that time shows the current state of the namespace.
+    /// Reports whether a request of that time shows the current state of the namespace.
     #[must_use]
     pub fn believes(&self, namespace: &str, asked: Timestamp, now: Timestamp) -> bool {
         let since = self.namespaces.get(namespace).map(|lists| lists.since);
         since.is_some_and(|since| since <= asked) && (0..=BELIEVED_MILLISECONDS).contains(&now.since(asked))
     }
 
-    /// Whether a resource is known to have nothing in the namespace.
+    /// Reports whether a resource is known to have nothing in the namespace.
     #[must_use]
     pub fn is_empty(&self, namespace: &str, resource: &str, now: Timestamp) -> bool {
         let asked = self.namespaces.get(namespace).and_then(|lists| lists.empty.get(resource));
@@ -123,8 +123,8 @@ impl Learnt {
     }
 }
 
-/// How long a server works on a request at most (`--request-timeout` of kube-apiserver), milliseconds,
-/// whether or not the client still waits for the answer.
+/// Maximum time that a server executes a request (`--request-timeout` of kube-apiserver),
+/// milliseconds, even if the client no longer waits for the answer.
 pub const AT_WORK_MILLISECONDS: i64 = 60_000;
 
 /// Requests of a kind that were sent and not answered.
@@ -158,13 +158,13 @@ impl UnansweredRequests {
         }
     }
 
-    /// Whether one may still be performed in a namespace of that name.
+    /// Reports whether one may still be performed in a namespace of that name.
     #[must_use]
     pub fn may_be_at_work(&self, namespace: &str, now: Timestamp) -> bool {
         self.wait_milliseconds(namespace, now) > 0
     }
 
-    /// How long the namespace has to stay, milliseconds; 0 if no request can still be performed in it.
+    /// Returns the time that the namespace must stay, milliseconds; 0 if no request can still be executed in it.
     #[must_use]
     pub fn wait_milliseconds(&self, namespace: &str, now: Timestamp) -> i64 {
         let last = self.sent.get(namespace).copied().max(self.beyond);
@@ -182,7 +182,7 @@ fn is_at_work(sent: Timestamp, now: Timestamp) -> bool {
 pub struct Memory {
     /// Groups that may be unreachable by now.
     pub groups: Groups,
-    /// What partly failed passes found empty.
+    /// Resources that partly failed passes found empty.
     pub learnt: Learnt,
     /// DELETECOLLECTION requests that may still be performed although their answer was lost.
     pub unanswered: UnansweredRequests,

@@ -1,4 +1,4 @@
-//! Which terminating namespace gets a pass, and when: at most one at a time each, a bounded number together, with
+//! Schedule of passes over terminating namespaces: at most one at a time each, a bounded number together, with
 //! backoff after a failed pass.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +60,7 @@ impl Queue {
         self.entries.len()
     }
 
-    /// Whether it is empty.
+    /// Reports whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

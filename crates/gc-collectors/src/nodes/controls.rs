@@ -25,7 +25,7 @@ struct Control {
 }
 
 impl Control {
-    /// Whether its machine was found, not before this time.
+    /// Reports whether its machine was found, not before this time.
     fn is_proof(&self, oldest: Timestamp) -> bool {
         self.last == Some(MachineState::Running) && self.answered >= oldest
     }
@@ -78,7 +78,7 @@ impl Controls {
         }
     }
 
-    /// Whether the machine of a ready node is to be looked up now; and if not, when.
+    /// Reports whether the machine of a ready node is to be looked up now; and if not, when.
     pub(super) fn is_due(
         &mut self,
         key: &ObjectKey,

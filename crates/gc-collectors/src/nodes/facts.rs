@@ -1,4 +1,4 @@
-//! What verdicts need of a node.
+//! Fields of a node that verdicts use.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::objects::{HasMeta, Meta, WireCondition, WireMeta};
 /// The taint by which an operator declares a node dead.
 pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 
-/// What verdicts need of a node.
+/// Fields of a node that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireNode")]
 pub struct Node {

@@ -18,14 +18,14 @@ pub struct Meta {
     pub resource_version: ResourceVersion,
     /// `creationTimestamp`, if it is valid.
     pub created: Option<Timestamp>,
-    /// Whether it has a `deletionTimestamp`.
+    /// True if it has a `deletionTimestamp`.
     pub deleting: bool,
     /// Its retention annotations, if it has any.
     pub marks: Option<Arc<Marks>>,
 }
 
 impl Meta {
-    /// Whether `kubegc.io/keep` forbids kubegc to delete it.
+    /// Reports whether `kubegc.io/keep` forbids kubegc to delete it.
     #[must_use]
     pub fn keeps(&self) -> bool {
         self.marks.as_ref().is_some_and(|marks| marks.keeps())

@@ -1,10 +1,10 @@
-//! What verdicts need of a PodCertificateRequest.
+//! Fields of a PodCertificateRequest that verdicts use.
 
 use serde::Deserialize;
 
 use crate::objects::{HasMeta, Meta, WireMeta};
 
-/// What verdicts need of a PodCertificateRequest.
+/// Fields of a PodCertificateRequest that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WirePodCertificate")]
 pub struct PodCertificate {

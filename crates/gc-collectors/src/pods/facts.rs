@@ -1,4 +1,4 @@
-//! What verdicts need of a pod.
+//! Fields of a pod that verdicts use.
 
 use std::sync::Arc;
 
@@ -36,22 +36,22 @@ impl Phase {
         }
     }
 
-    /// Whether such a pod counts against the threshold.
+    /// Reports whether such a pod counts against the threshold.
     pub(crate) const fn finished(self) -> bool {
         !matches!(self, Self::Pending | Self::Running | Self::Unknown)
     }
 }
 
-/// How a pod uses a claim.
+/// Use of a claim by a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimUse {
     /// Name of the claim.
     pub claim: Arc<str>,
-    /// Whether it belongs to a generic ephemeral volume.
+    /// True if it belongs to a generic ephemeral volume.
     pub ephemeral: bool,
 }
 
-/// What verdicts need of a pod.
+/// Fields of a pod that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WirePod")]
 pub struct Pod {

@@ -12,7 +12,8 @@ use super::facts::{Phase, Pod};
 use crate::division::Division;
 use crate::objects::Kind;
 
-/// How far the clocks of this machine and of the API server may be apart, milliseconds, for the creation of a pod to be compared.
+/// Maximum difference of the clocks of this machine and the API server, milliseconds, for comparing the creation of a
+/// pod.
 const CLOCKS_APART_MILLISECONDS: i64 = 60_000;
 
 /// The progress of a pod's deletion.
@@ -81,7 +82,7 @@ impl KeptPod {
         Kind::Pod.key(&self.namespace, &self.name)
     }
 
-    /// Whether it may have been created after this time, as far as clocks agree.
+    /// Reports whether it may have been created after this time, as far as clocks agree.
     pub(crate) fn may_be_created_after(&self, time: Timestamp) -> bool {
         self.created_seconds.saturating_mul(1000) >= time.0.saturating_sub(CLOCKS_APART_MILLISECONDS)
     }
@@ -195,7 +196,7 @@ impl KeptPods {
         self.by_node.get(node).into_iter().flatten().map(|placed| &placed.0)
     }
 
-    /// Whether any pod is bound to the node.
+    /// Reports whether any pod is bound to the node.
     pub(crate) fn has_node(&self, node: &str) -> bool {
         self.by_node.contains_key(node)
     }
@@ -205,7 +206,7 @@ impl KeptPods {
         self.by_node.keys()
     }
 
-    /// Whether it is a surplus finished pod.
+    /// Reports whether it is a surplus finished pod.
     pub(crate) fn is_over_threshold(&self, pod: &Arc<KeptPod>) -> bool {
         let division = self.finished.as_ref().filter(|_| pod.phase.finished());
         division.is_some_and(|division| division.is_surplus(&Turn(Arc::clone(pod))))
@@ -285,12 +286,12 @@ impl KeptPods {
         gone
     }
 
-    /// Whether a list is in progress, at the end of which all of its pods are reconciled.
+    /// Reports whether a list is in progress, at the end of which all of its pods are reconciled.
     pub(crate) fn listing(&self) -> bool {
         self.listing
     }
 
-    /// Whether a list has been completed.
+    /// Reports whether a list has been completed.
     pub(crate) fn synced(&self) -> bool {
         self.synced
     }

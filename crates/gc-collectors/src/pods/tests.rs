@@ -576,7 +576,7 @@ fn a_list_that_begins_again_is_waited_for() {
 }
 
 proptest! {
-    /// Whatever is observed, a running pod of an existing node that is not terminating is never touched.
+    /// A running pod of an existing node that is not terminating is never touched, whatever is observed.
     #[test]
     fn running_pods_of_existing_nodes_are_never_touched(ready in any::<bool>(), taint in any::<bool>(), seconds in 0_i64..200) {
         let pods = [pod("a", 1, "Running", "n", none())];

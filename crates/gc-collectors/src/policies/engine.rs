@@ -46,7 +46,7 @@ pub(super) struct Run {
 /// The objects that are due by one policy.
 #[derive(Debug)]
 pub(super) struct PolicyCollector {
-    /// What the policy is called.
+    /// Name of the policy.
     name: Arc<str>,
     policy: Arc<Policy>,
     items: BTreeMap<ObjectKey, Item>,
@@ -93,7 +93,7 @@ pub(super) struct Notices {
 }
 
 impl Notices {
-    /// Whether an earlier process has announced the deletion of an object that the first list contains.
+    /// Reports whether an earlier process has announced the deletion of an object that the first list contains.
     fn is_known(&self, at: Timestamp, is_first_list: bool) -> bool {
         is_first_list && self.until.is_some_and(|until| at <= until)
     }
@@ -160,7 +160,7 @@ impl PolicyCollector {
         self.settle((order, key));
     }
 
-    /// Whether the object needs a notice before it may be due.
+    /// Reports whether the object needs a notice before it may be due.
     fn lacks_notice(&self, key: &ObjectKey) -> bool {
         self.policy.notice().is_some() && !self.notices.noticed.contains_key(key)
     }
@@ -175,7 +175,7 @@ impl PolicyCollector {
         })
     }
 
-    /// Whether the rules make an object due; updates the sets of due objects.
+    /// Reports whether the rules make an object due; updates the sets of due objects.
     fn settle(&mut self, turn: Turn) {
         let (is_surplus, is_expired) = (self.surplus.contains(&turn.1), self.expired.contains(&turn.1));
         if self.policy.rules.apply(is_surplus, is_expired) && self.items.contains_key(&turn.1) {
@@ -527,8 +527,8 @@ impl PolicyEngine {
         self.resource
     }
 
-    /// Whether this is the engine of the policy as stored now. The generation alone does not identify it: a restored
-    /// store assigns the same generations again, to other specifications.
+    /// Reports whether this is the engine of the policy as stored now. The generation alone does not identify it: a
+    /// restored store assigns the same generations again, to other specifications.
     #[must_use]
     pub fn is_of(&self, object: &Value) -> bool {
         object["metadata"]["generation"].as_i64().unwrap_or_default() == self.generation
@@ -573,7 +573,7 @@ impl PolicyEngine {
         });
     }
 
-    /// Whether the policy selects this object, due or not.
+    /// Reports whether the policy selects this object, due or not.
     #[must_use]
     pub fn selects(&self, namespace: &str, name: &str) -> bool {
         self.engine.collector().items.contains_key(&self.key(namespace, name))
@@ -604,7 +604,7 @@ impl PolicyEngine {
         true
     }
 
-    /// Whether runs delete now.
+    /// Reports whether runs delete now.
     pub(super) fn enforces(&self) -> bool {
         self.shown && self.synced && self.policy().is_some_and(|policy| policy.enforce)
     }
@@ -681,7 +681,7 @@ impl PolicyEngine {
         ripe.into_iter().chain(run).min()
     }
 
-    /// How many objects are due.
+    /// Returns the number of objects that are due.
     #[must_use]
     pub fn due(&self) -> usize {
         self.engine.collector().due().len()

@@ -1,4 +1,4 @@
-//! What a policy needs to know about an object.
+//! Facts about an object that a policy uses.
 
 use std::sync::Arc;
 
@@ -202,7 +202,7 @@ impl Namespaces {
     }
 }
 
-/// Whether a name fits a pattern in which each star stands for any text.
+/// Reports whether a name fits a pattern in which each star stands for any text.
 #[must_use]
 pub fn name_matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };

@@ -17,7 +17,7 @@ use super::{Assessment, NOW_PERIOD_MILLISECONDS, Policy};
 pub const STATUS_PAUSE_MILLISECONDS: i64 = 1_000;
 /// Delay before a failed status write is retried, milliseconds.
 pub const STATUS_RETRY_MILLISECONDS: i64 = 5_000;
-/// How long a new policy may take for its first list before its status reports that there is none,
+/// Maximum wait for the first list of a new policy before its status reports that there is none,
 /// milliseconds.
 pub const FIRST_LIST_MILLISECONDS: i64 = 500;
 /// Maximum number of active policies.
@@ -36,16 +36,16 @@ pub struct Member {
     pub epoch: u64,
 }
 
-/// What a watch covers.
+/// Resource and namespace that a watch covers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
     /// `apiVersion` of the objects.
     pub api_version: Arc<str>,
     /// Their kind.
     pub kind: Arc<str>,
-    /// Whether they are read whole, and not their metadata alone.
+    /// True if they are read whole, and not their metadata alone.
     pub whole: bool,
-    /// Whether conditions depend on the time, so that the objects are listed again every
+    /// True if conditions depend on the time, so that the objects are listed again every
     /// [`super::NOW_PERIOD_MILLISECONDS`].
     pub depends_on_time: bool,
 }
@@ -53,7 +53,7 @@ pub struct Target {
 /// A watch that is needed.
 #[derive(Clone, Debug)]
 pub struct Watch {
-    /// What it covers.
+    /// Resource and namespace that it covers.
     pub target: Target,
     /// The number of its resource in effects.
     pub resource: ResourceId,
@@ -76,7 +76,7 @@ impl Watch {
     }
 }
 
-/// What a watch delivers.
+/// Delivery of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observation {
     /// A list begins: objects that are not delivered until it is complete are gone.
@@ -220,7 +220,7 @@ impl Roster {
         }
     }
 
-    /// Whether the policies have been listed.
+    /// Reports whether the policies have been listed.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.known

@@ -15,7 +15,7 @@ fn messages(problems: &[Problem]) -> String {
     problems.join("; ")
 }
 
-/// Whether a stored value equals the result of a merge patch on it.
+/// Reports whether a stored value equals the result of a merge patch on it.
 fn says(stored: &Value, patch: &Value) -> bool {
     match (stored, patch) {
         (stored, Value::Object(patch)) => patch.iter().all(|(name, wanted)| match stored.get(name) {

@@ -401,7 +401,7 @@ fn the_rules_and_what_they_delete() {
             vec![job("a", 9, json!({})), job("b", 8, json!({}))],
             &[],
         ),
-        // What has no group is never beyond the newest.
+        // An object without a group is never beyond the newest.
         (
             json!({"maxAge": null, "all": {"maxAge": "5h", "keepNewest": {"count": 0, "per": "Owner"}}}),
             vec![job("a", 9, json!({})), job("b", 8, owner("x"))],
@@ -418,7 +418,7 @@ fn the_rules_and_what_they_delete() {
             ],
             &["a"],
         ),
-        // What is kept is not counted either.
+        // A kept object is not counted either.
         (
             newest(1, "Cluster"),
             vec![
@@ -749,7 +749,7 @@ fn work_follows_changes() {
     assert!(engine.decisions() <= 2, "{}", engine.decisions());
 }
 
-/// Whatever records a deletion can name the policy.
+/// The fact about a deletion names its policy.
 #[test]
 fn a_deletion_names_its_policy() {
     let stored = json!({"metadata": {"name": "builds", "generation": 1}, "spec": spec(json!({}))});

@@ -1,4 +1,4 @@
-//! What verdicts need of a StorageVersion.
+//! Fields of a StorageVersion that verdicts use.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct Entry {
     pub whole: Value,
 }
 
-/// What verdicts need of a StorageVersion.
+/// Fields of a StorageVersion that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireStorageVersion")]
 pub struct StorageVersion {

@@ -1,4 +1,4 @@
-//! What verdicts need of a Secret with a token, its ServiceAccount, and the pods that use it.
+//! Fields of a Secret with a token, its ServiceAccount, and its pods that verdicts use.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub struct TokenSecret {
     pub invalid_since: DayLabel,
 }
 
-/// What verdicts need of a ServiceAccount.
+/// Fields of a ServiceAccount that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireServiceAccount")]
 pub struct ServiceAccount {
@@ -93,7 +93,7 @@ pub struct TokenTracking {
     pub since: Option<Day>,
 }
 
-/// What verdicts need of a pod.
+/// Fields of a pod that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireSecretUser")]
 pub struct SecretUser {

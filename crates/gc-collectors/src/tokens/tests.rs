@@ -262,7 +262,7 @@ fn what_a_pod_mounts_is_left_alone_and_one_list_answers_for_all() {
     assert_eq!(&*key.name, "t2");
     engine.finish(effect.id, &Outcome::Conflict);
     assert_eq!(engine.poll_effect(), None);
-    // Whether it is used is checked again a day later.
+    // The use is checked again a day later.
     engine.observe(Observation::Removed(Kind::TokenSecret.key(&NAMESPACE.into(), &"t2".into())));
     assert_eq!(engine.next_wakeup(), Some(noon(1)));
 }

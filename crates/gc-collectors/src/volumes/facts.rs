@@ -1,4 +1,4 @@
-//! What verdicts need of a volume and of a claim.
+//! Fields of a volume and a claim that verdicts use.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::objects::{HasMeta, Meta, WireCondition, WireMeta};
 /// The condition that says whether pods refer to a claim.
 pub(crate) const UNUSED_CONDITION: &str = "Unused";
 
-/// What verdicts need of a PersistentVolume.
+/// Fields of a PersistentVolume that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireVolume")]
 pub struct Volume {
@@ -84,7 +84,7 @@ pub enum Source {
 }
 
 impl Volume {
-    /// Whether its phase is `Bound`.
+    /// Reports whether its phase is `Bound`.
     #[must_use]
     pub fn bound(&self) -> bool {
         *self.phase == *"Bound"
@@ -97,7 +97,7 @@ impl HasMeta for Volume {
     }
 }
 
-/// What verdicts need of a PersistentVolumeClaim.
+/// Fields of a PersistentVolumeClaim that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireClaim")]
 pub struct Claim {

@@ -38,9 +38,9 @@ pub const IN_TREE_FINALIZER: &str = "kubernetes.io/pv-controller";
 pub const HOST_PATH_PLUGIN: &str = "kubernetes.io/host-path";
 /// Maximum number of deletions in flight per CSI driver: one that hangs must not delay the others.
 pub const CALLS_PER_DRIVER: usize = 16;
-/// How long a live read proves that a claim is gone, and a live list that a volume is not attached, milliseconds.
+/// Validity of a live read that found no claim, and of a live list that found no attachment, milliseconds.
 const PROOF_MILLISECONDS: i64 = 20_000;
-/// How long to wait for the watch to deliver what a live read has shown, milliseconds.
+/// Maximum wait for the watch to deliver the result of a live read, milliseconds.
 const WATCH_PATIENCE_MILLISECONDS: i64 = 1_000;
 /// First and longest delay after a CSI driver failed, milliseconds (spec 9.2).
 const CSI_RETRY_MILLISECONDS: (i64, i64) = (1_000, 300_000);
@@ -374,7 +374,7 @@ impl VolumeReclaim {
         Decision::Act(request, why)
     }
 
-    /// What forbids deleting the storage, as text for the volume's status.
+    /// Returns the reason not to delete the storage, as text for the volume's status.
     fn obstacle(&self, key: &ObjectKey, volume: &Volume) -> Option<String> {
         let name = &volume.meta.name;
         let attachment = self.attached.get(name).and_then(BTreeSet::first);
@@ -535,7 +535,7 @@ fn driver_of(storage: &Storage) -> Arc<str> {
     }
 }
 
-/// Whether a live read or list that began then still proves something.
+/// Reports whether a live read or list that began then still proves something.
 fn proves(begun: Timestamp, now: Timestamp) -> bool {
     now.since(begun) <= PROOF_MILLISECONDS
 }

@@ -1,4 +1,4 @@
-//! Which Secret is used for a deletion of storage (spec `cluster-collectors.md`, 9.7).
+//! Secret for a deletion of storage (spec `cluster-collectors.md`, 9.7).
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub struct SecretPlace {
     pub name: String,
 }
 
-/// What to read next.
+/// Next object to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
     /// Nothing: the deletion has no secrets.
@@ -33,7 +33,7 @@ pub enum TemplateError {
     /// A token that is unknown, or that only a claim could resolve.
     #[error("{parameter} {template:?} cannot be resolved: {token:?} is not known when a volume is deleted")]
     Token {
-        /// Which parameter.
+        /// Name of the parameter.
         parameter: &'static str,
         /// Its value.
         template: String,
@@ -43,7 +43,7 @@ pub enum TemplateError {
     /// The result is not a valid name.
     #[error("{parameter} {template:?} resolves to {resolved:?}, which is no valid name")]
     Invalid {
-        /// Which parameter.
+        /// Name of the parameter.
         parameter: &'static str,
         /// Its value.
         template: String,

@@ -53,7 +53,8 @@ impl WireAffinity {
 }
 
 impl Affinity {
-    /// Whether a node with these labels (and its name as `metadata.name`) matches. An empty term matches none.
+    /// Reports whether a node with these labels (and its name as `metadata.name`) matches. An empty term matches
+    /// none.
     #[must_use]
     pub fn fits(&self, labels: &Labels) -> bool {
         let term_fits = |term: &Vec<Requirement>| {

@@ -14,10 +14,10 @@ const FILES: [(&str, &str, &[u8]); 7] = [
     ("/ui/licenses.txt", "text/plain; charset=utf-8", include_bytes!("../../../../ui/dist/licenses.txt")),
 ];
 
-/// What a browser without a session is shown.
+/// Page for a browser without a session.
 const SIGN_IN: &str = include_str!("../../../../ui/dist/sign-in.html");
 
-/// What a browser is shown that follows a link of another site.
+/// Page for a browser that follows a link of another site.
 const ENTER: &str = include_str!("../../../../ui/dist/enter.html");
 
 /// Files that need no session: they show nothing of a cluster.
@@ -42,7 +42,7 @@ pub(super) fn enter() -> ExtensionAnswer {
     file(200, "text/html; charset=utf-8", ENTER.as_bytes())
 }
 
-/// What is shown where a session is missing, or a link was spent.
+/// Returns the page for a missing session or a spent link.
 pub(super) fn sign_in() -> ExtensionAnswer {
     file(401, "text/html; charset=utf-8", SIGN_IN.as_bytes())
 }

@@ -28,9 +28,9 @@ struct DeleteOrder {
     subject: Subject,
     uid: String,
     policy: String,
-    /// How many objects the plan that was confirmed deletes.
+    /// Number of objects that the confirmed plan deletes.
     objects: usize,
-    /// How many volumes it loses.
+    /// Number of volumes that it loses.
     lost_volumes: usize,
     /// The name of the object, typed, where the plan asks for it.
     #[serde(default)]
@@ -94,7 +94,7 @@ impl Page {
             let message = "this much is deleted only when the name of the object is typed";
             return Err(Refusal::new(422, "NameNotTyped", message));
         }
-        // Whatever can fail comes before: an error afterwards would say that nothing was deleted.
+        // Everything that can fail comes before: an error afterwards would say that nothing was deleted.
         let kept = kept(&planned, user).await?;
         question.delete(&planned).await?;
         let Subject { resource, namespace, name } = &order.subject;
@@ -111,7 +111,7 @@ impl Page {
         Ok(ExtensionAnswer::json(202, &document))
     }
 
-    /// How much of a deletion is still there, as the user sees it, and why it hangs.
+    /// Returns the remaining part of a deletion, as the user sees it, and the reason if it is stuck.
     pub(crate) async fn remaining(
         &self,
         request: &ExtensionRequest,
@@ -133,7 +133,7 @@ impl Page {
     }
 }
 
-/// What is kept of a plan for its maps and followers.
+/// Keeps the part of a plan that its maps and followers need.
 async fn kept(planned: &PlannedDeletion, user: &Requester) -> Result<KeptPlan, Refusal> {
     let rights = user.rights().await?;
     let is_listed = |resource: &str, namespace: &str| {
@@ -146,13 +146,13 @@ async fn kept(planned: &PlannedDeletion, user: &Requester) -> Result<KeptPlan, R
     Ok(KeptPlan::new(&planned.radius, now, is_listed))
 }
 
-/// What a view still has of a deletion: all, if it was taken before the deletion was ordered.
+/// Returns the objects of a deletion that a view still has: all, if it is older than the deletion.
 fn left(deletion: &KeptPlan, view: &View) -> Vec<Uid> {
     let is_older = view.now < deletion.at;
     deletion.going().filter(|uid| is_older || view.has(uid)).cloned().collect()
 }
 
-/// How much is left, sorted by UID, and the root causes that hold it.
+/// Formats the remaining objects, sorted by UID, and the root causes that hold them.
 fn remaining_value(deletion: &KeptPlan, left: &[Uid], view: &View) -> Value {
     let is_left = |uid: &str| left.binary_search(&Uid::new(uid)).is_ok();
     let holds = |row: &&Row| row.places().any(|place| is_left(&place.uid));

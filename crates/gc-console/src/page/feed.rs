@@ -1,4 +1,4 @@
-//! What the collectors do, as it happens: a ring of the newest changes for all readers, and counts of the last hour.
+//! Feed of the collectors' changes: a ring of the newest ones for all readers, and counts of the last hour.
 //!
 //! A reader costs no memory but its position in the ring. A slow reader gets the newest changes and the number of
 //! changes that were skipped.
@@ -25,7 +25,7 @@ pub(crate) const MINUTES: usize = 60;
 /// Kinds of changes that one minute counts apart; what exceeds this is counted without its namespace and resource.
 const COUNTED_APART: usize = 2048;
 
-/// Which objects a change is about, as rights are given.
+/// Subject of a change, as rights are given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ChangeSubject {
     /// API group.
@@ -47,7 +47,7 @@ impl ChangeSubject {
 pub(crate) struct Entry {
     /// Its number; they rise by one.
     pub(crate) number: u64,
-    /// What it is about.
+    /// Subject of the change.
     pub(crate) about: ChangeSubject,
     /// The name of the object.
     pub(crate) name: Arc<str>,
@@ -60,7 +60,7 @@ pub(crate) struct Entry {
     table: ResourceTable,
     /// Written when the first reader needs it.
     json: OnceLock<Arc<str>>,
-    /// What filters search, in lower case; written when the first filter needs it.
+    /// Text that filters search, in lower case; built when the first filter needs it.
     words: OnceLock<Box<str>>,
 }
 
@@ -74,7 +74,7 @@ impl Entry {
         value
     }
 
-    /// What filters search: what a reader sees of the change without opening it.
+    /// Returns the text that filters search: the part of the change that a reader sees without opening it.
     fn words(&self) -> &str {
         self.words.get_or_init(|| {
             let value = self.value();
@@ -93,7 +93,7 @@ impl Entry {
     }
 }
 
-/// Which changes a reader wants.
+/// Selection of changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Filter {
     /// Empty for all.
@@ -110,12 +110,12 @@ impl Filter {
         Self { namespace: namespace.to_owned(), words }
     }
 
-    /// Whether it wants everything.
+    /// Reports whether it wants everything.
     pub(crate) fn is_empty(&self) -> bool {
         self.namespace.is_empty() && self.words.is_empty()
     }
 
-    /// Whether it wants this change.
+    /// Reports whether it wants this change.
     pub(crate) fn fits(&self, entry: &Entry) -> bool {
         (self.namespace.is_empty() || *entry.about.namespace == *self.namespace)
             && self.words.iter().all(|word| entry.words().contains(word.as_str()))
@@ -138,12 +138,12 @@ struct Ring {
     controllers: BTreeSet<&'static str>,
 }
 
-/// What the collectors of this process do.
+/// Feed of this process's collectors.
 #[derive(Clone)]
 pub(crate) struct Feed(Arc<PageState>);
 
 struct PageState {
-    /// What tells the numbers of this run of the server from those of others: when it began.
+    /// Start time of the server, which distinguishes its numbers from those of other runs.
     run: i64,
     ring: Mutex<Ring>,
     next: watch::Sender<u64>,
@@ -224,7 +224,7 @@ impl Feed {
         ring.entries.front().map_or(ring.next, |entry| entry.number)
     }
 
-    /// How a reader names the place before the change of this number.
+    /// Returns a reader's position before the change of this number.
     pub(crate) fn place(&self, number: u64) -> String {
         format!("{}-{number}", self.0.run)
     }
@@ -238,12 +238,12 @@ impl Feed {
         number.parse().ok().filter(|number| *number <= *self.0.next.borrow())
     }
 
-    /// What the circuit breaker of nodes last said, if it is open.
+    /// Returns the last report of the nodes' circuit breaker, if it is open.
     pub(crate) fn node_breaker(&self) -> Option<NodeBreaker> {
         *self.0.node_breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was written down from this number on.
+    /// Returns the changes from this number on.
     pub(crate) fn since(&self, from: u64) -> Unread {
         let ring = self.lock();
         let first = ring.entries.front().map_or(ring.next, |entry| entry.number);
@@ -498,7 +498,7 @@ mod tests {
         let first = feed.node_breaker().unwrap();
         say(1.0, 5.0);
         assert_eq!(feed.node_breaker(), Some(NodeBreaker { missing: 5, ..first }), "it opened once");
-        // What other collectors say is not about nodes.
+        // Reports of other collectors are not about nodes.
         feed.observer(Controller::GarbageCollector, &ResourceTable::default())
             .standing(&CollectorState::default());
         assert!(feed.node_breaker().is_some());

@@ -1,4 +1,4 @@
-//! Whose page it is: that of a server in this process, or that of collectors beside a server elsewhere.
+//! Home of the page: a server in this process, or collectors beside a server elsewhere.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::overview::{Mode, StoppedResource};
 
-/// Whose page it is.
+/// Home of the page.
 pub(super) enum Home {
     /// That of a server in this process and its collectors: the way to ask it as others, and its address. Known once the
     /// server has begun, which keeps its page.
@@ -28,13 +28,13 @@ pub struct AttachedCollectors {
     pub client: ApiClient,
     /// That Lease.
     pub lease: LeaseName,
-    /// Whether these collectors lead.
+    /// Leadership of these collectors.
     pub leadership: Leadership,
-    /// What holds all writes, if anything does.
+    /// Reason to withhold all writes, if any.
     pub holding: watch::Receiver<Option<WithheldBy>>,
-    /// What is stopped.
+    /// Resources that the circuit breaker stops.
     pub breaker: SharedBreaker,
-    /// Whether the page takes orders.
+    /// True if the page takes orders.
     pub takes_orders: bool,
     /// The graph of the owner-reference collector, if it runs.
     pub resident: Option<Arc<dyn Resident>>,

@@ -19,7 +19,7 @@ use super::{MAXIMUM_ORDER_BYTES, Page, Refusal, guard};
 
 /// Connections served at once; more wait. Each reader of the feed has one.
 const MAXIMUM_CONNECTIONS: usize = 512;
-/// How long the body of an order may take.
+/// Maximum time to receive the body of an order.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
 /// Headers of requests on behalf of somebody else.
 const IMPERSONATION: &str = "impersonate-";
@@ -94,7 +94,7 @@ impl Door {
         Ok((ExtensionRequest { method, path, query, headers, body, user, origin: None }, visitor))
     }
 
-    /// Who makes a request; `None` without credentials that are known.
+    /// Authenticates the user of a request; `None` without credentials that are known.
     async fn authenticate(
         &self,
         headers: &HeaderMap,

@@ -17,7 +17,7 @@ use super::{ANSWER_PATIENCE, Page, parameter, plans, views};
 /// What maps show only if they are asked for: Events own nothing and outnumber what they are about.
 const EVENTS: &str = "events";
 
-/// Which map, and what it shows besides the graph.
+/// Selection of a map, and its contents besides the graph.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MapQuestion {
     /// Around the object of this UID, if there is one, otherwise of a namespace.
@@ -53,7 +53,7 @@ impl MapQuestion {
         Ok(Self { uid, namespace, budget, plan, selected, expanded, kinds })
     }
 
-    /// Whether objects of a resource are drawn.
+    /// Reports whether objects of a resource are drawn.
     fn shows(&self, resource: &GroupResource) -> bool {
         match &self.kinds {
             Some(kinds) => kinds.contains(&resource.to_string()),

@@ -22,7 +22,7 @@ const FOUND: usize = 50;
 /// Longest text that is searched for.
 const LONGEST_SEARCH: usize = 256;
 
-/// What the collectors are doing.
+/// Mode of the collectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// It is not known: no collector was asked.
@@ -39,14 +39,14 @@ pub(crate) enum Mode {
     Paused {
         /// Why, in the words of who did it.
         reason: String,
-        /// Who.
+        /// The user.
         by: String,
         /// When.
         since: String,
     },
 }
 
-/// How a pause that a user has ordered from the page is noted on the Lease.
+/// Formats the note on the Lease about a pause that a user has ordered from the page.
 pub(super) fn pause_note(time: &str, reason: &str, user: &str) -> String {
     format!("{time}: {reason} (by {user})")
 }
@@ -79,23 +79,23 @@ impl Mode {
 
 /// Inputs of the first screen other than the view.
 pub(crate) struct Surroundings<'a> {
-    /// Who looks.
+    /// The user.
     pub(crate) user: &'a str,
-    /// Whether the user may see everything.
+    /// True if the user may see everything.
     pub(crate) sees_all: bool,
     /// Namespaces of the user that are not shown.
     pub(crate) namespaces_omitted: usize,
-    /// Whether the user may pause the collectors.
+    /// True if the user may pause the collectors.
     pub(crate) may_pause: bool,
-    /// Whether the page takes orders to delete.
+    /// True if the page takes orders to delete.
     pub(crate) may_delete: bool,
-    /// What the collectors are doing.
+    /// Mode of the collectors.
     pub(crate) mode: Mode,
     /// What the circuit breaker has stopped.
     pub(crate) stopped: Vec<StoppedResource>,
     /// Why no node is deleted, for users who may list nodes.
     pub(crate) node_breaker: Option<NodeBreaker>,
-    /// What they did.
+    /// Recent deletions.
     pub(crate) collected: Vec<HourlyDeletions>,
     /// By how much their clock is ahead.
     pub(crate) clock_ahead_seconds: i64,
@@ -183,7 +183,7 @@ pub(super) fn row_value(row: &Row, now: Timestamp) -> Value {
     value
 }
 
-/// What is being deleted, the oldest first.
+/// Lists terminating objects, the oldest first.
 fn terminating(survey: &Survey, namespace: &str) -> Vec<Value> {
     let mut all: Vec<_> = survey
         .terminating()
@@ -217,7 +217,7 @@ fn namespaces(survey: &Survey) -> Vec<Value> {
     counts.into_iter().map(|(name, objects)| json!({"name": name, "objects": objects})).collect()
 }
 
-/// How many objects there are of each kind, most first.
+/// Counts the objects of each kind, most first.
 fn kinds(survey: &Survey, namespace: &str) -> Vec<Value> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for ((inside, resource), count) in survey.engine.population() {

@@ -25,13 +25,13 @@ const KEPT_FOR: Duration = Duration::from_hours(1);
 /// Objects of a plan that are read one by one where lists do not have them.
 const READ_ONE_BY_ONE: usize = 20;
 
-/// What one plan makes of its objects.
+/// Objects of one plan.
 pub(super) struct KeptPlan {
     /// When it was made, or ordered.
     pub(crate) at: Timestamp,
     /// Objects that the user may not list, and which are read one by one.
     pub(super) unlisted: Vec<Place>,
-    /// How many more of those there are, which are not followed.
+    /// Number of further objects, which are not followed.
     pub(super) unfollowed: usize,
     /// By UID.
     fates: Vec<(Uid, Fate)>,
@@ -50,7 +50,7 @@ impl KeptPlan {
         Self { at, unlisted: places, unfollowed: unlisted.count(), fates }
     }
 
-    /// What becomes of an object, if the plan concerns it.
+    /// Returns the planned fate of an object, if the plan concerns it.
     pub(crate) fn fate(&self, uid: &Uid) -> Option<Fate> {
         let place = self.fates.binary_search_by(|(known, _)| known.cmp(uid)).ok()?;
         self.fates.get(place).map(|(_, fate)| *fate)
@@ -92,7 +92,7 @@ impl Slots {
         }
     }
 
-    /// How many plans there are, and how many objects they have, of one user or of all.
+    /// Returns the number of plans and of their objects, of one user or of all.
     fn size(&self, who: Option<&UserKey>) -> (usize, usize) {
         let among = self.by_number.values().filter(|slot| who.is_none_or(|who| slot.who == *who));
         among.fold((0, 0), |(plans, objects), slot| (plans + 1, objects + slot.plan.fates.len()))

@@ -26,7 +26,7 @@ impl Refusal {
     }
 }
 
-/// What cannot be reviewed is refused.
+/// A request that cannot be reviewed is refused.
 impl From<ReviewError> for Refusal {
     fn from(error: ReviewError) -> Self {
         tracing::warn!(%error, "a request for the page is refused: it cannot be reviewed");
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use gc_inspect::unanswered::UnansweredReason;
 
-    /// What an error says to people decides nothing.
+    /// The cause of an error decides, and not its text.
     #[test]
     fn the_cause_of_an_error_decides_and_not_its_words() {
         let unread = |code, message: &str| {

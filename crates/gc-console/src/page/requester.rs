@@ -1,5 +1,5 @@
-//! Who asks, and how the cluster is asked on behalf of that user: the server of this process as that user, or an API server
-//! elsewhere with the user's own token. Either way answers have the user's rights.
+//! Users of the page, and the connection on behalf of each: to the server of this process as that user, or to an API
+//! server elsewhere with the user's own token. Either way answers have the user's rights.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ const MAXIMUM_REVIEWS: usize = 2_048;
 const ASKED_AT_ONCE: usize = 8;
 /// Users whose rights are remembered.
 const KEPT_RIGHTS: usize = 64;
-/// How long the rights of a user of another API server are remembered.
+/// Validity of the rights of another API server's user.
 const RIGHTS_VALID: Duration = Duration::from_secs(30);
-/// How long it may take to find out about them.
+/// Maximum time to read them.
 const RIGHTS_PATIENCE: Duration = Duration::from_secs(30);
 /// Stands for every group and every resource.
 const STAR: &str = "*";
 
-/// What distinguishes users: everything that decides what they may do.
+/// Key of a user: everything that decides about rights.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UserKey {
     name: String,
@@ -53,21 +53,21 @@ pub(crate) fn who(user: &UserInfo) -> UserKey {
 }
 
 impl Rights {
-    /// Whether the user may list namespaces.
+    /// Reports whether the user may list namespaces.
     pub(super) fn has_namespaces(&self) -> bool {
         let is_it = |resource: &Resource| resource.name == GroupResource::new("", "namespaces");
         self.lists.iter().any(|(within, resources)| within.is_empty() && resources.iter().any(is_it))
     }
 }
 
-/// What a user may list.
+/// Rights of a user to list.
 #[derive(Clone)]
 pub(super) struct Rights {
     /// By namespace; an empty one for lists of everything.
     pub(crate) lists: Lists,
-    /// Whether that is all that is served.
+    /// True if that is all that is served.
     pub(crate) all: bool,
-    /// Whether that includes what may be served later.
+    /// True if that includes what may be served later.
     everything: bool,
     /// Namespaces that were not checked, or are too many to show.
     pub(super) namespaces_omitted: usize,
@@ -85,7 +85,8 @@ impl Rights {
         Self { lists, all, everything, namespaces_omitted, names }
     }
 
-    /// Whether the user may list what a change is about. Changes of unknown resources are for users who may list everything.
+    /// Reports whether the user may list what a change is about. Changes of unknown resources are for users who may
+    /// list everything.
     fn may_see(&self, about: &ChangeSubject) -> bool {
         let name = GroupResource::new(&about.group, &about.resource);
         let is_listed = |namespace: &str| self.names.contains(&(namespace.to_owned(), name.clone()));
@@ -137,7 +138,7 @@ impl Cluster {
     ) -> Result<Option<(UserInfo, Requester)>, ReviewError> {
         let Some(user) = self.reviews.user(token).await? else { return Ok(None) };
         let Ok(token) = token.parse::<Token>();
-        // What the API server has authenticated can be sent in a header.
+        // A token that the API server has authenticated is a valid header.
         let Ok(client) = self.anonymous.with_token(&token) else { return Ok(None) };
         let remote = Remote { user: user.clone(), token, client, cluster: Arc::clone(self) };
         Ok(Some((user, Requester::Remote(Arc::new(remote)))))
@@ -164,7 +165,7 @@ impl Requester {
         }
     }
 
-    /// Whether the user may do something with a path that is no resource; the verb is a method in lower case.
+    /// Reports whether the user may do something with a path that is no resource; the verb is a method in lower case.
     pub(super) async fn may_path(&self, verb: &str, path: &str) -> Result<bool, ReviewError> {
         match self {
             Self::Embedded(server) => Ok(server.may_path(verb, path)),
@@ -172,7 +173,7 @@ impl Requester {
         }
     }
 
-    /// What the user may list of what is served.
+    /// Returns the served resources that the user may list.
     pub(super) async fn rights(&self) -> anyhow::Result<Arc<Rights>> {
         match self {
             Self::Embedded(server) => {
@@ -223,7 +224,7 @@ fn listed_everywhere(resources: Vec<&Resource>) -> Lists {
     if resources.is_empty() { Vec::new() } else { vec![(String::new(), resources)] }
 }
 
-/// What a user sees of changes, remembered for a while.
+/// A reader's rights to see changes, cached for a while.
 pub(super) struct Sight {
     visitor: Requester,
     known: std::collections::BTreeMap<ChangeSubject, bool>,
@@ -232,7 +233,7 @@ pub(super) struct Sight {
     until: tokio::time::Instant,
 }
 
-/// What a reader may see is checked again after this time.
+/// Validity of a reader's rights.
 const SIGHT_PERIOD: Duration = Duration::from_secs(5);
 
 impl Sight {
@@ -265,7 +266,7 @@ impl Sight {
         self.until = tokio::time::Instant::now() + SIGHT_PERIOD;
     }
 
-    /// Whether the user may list what a change is about.
+    /// Reports whether the user may list what a change is about.
     pub(super) fn may_see(&mut self, about: &ChangeSubject) -> bool {
         if let Some(known) = self.known.get(about) {
             return *known;
@@ -283,7 +284,7 @@ impl Sight {
         may
     }
 
-    /// Whether the user sees everything.
+    /// Reports whether the user sees everything.
     pub(super) fn sees_all(&mut self) -> bool {
         self.may_see(&ChangeSubject::default())
     }
@@ -334,7 +335,7 @@ impl Remote {
             .collect();
         let mut omitted = namespaces.len().saturating_sub(MAXIMUM_NAMESPACES_ASKED);
         namespaces.truncate(MAXIMUM_NAMESPACES_ASKED);
-        // What is listable everywhere is listable in any namespace: elsewhere nothing need be reviewed.
+        // Resources that are listable everywhere are listable in any namespace, so only others need a review.
         let anywhere = match namespaces.first() {
             Some(namespace) => view::listable(&self.client, namespace).await,
             None => None,

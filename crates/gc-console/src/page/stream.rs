@@ -74,7 +74,7 @@ struct AudienceState {
     due: Instant,
 }
 
-/// What a reader gets next.
+/// Next part of a reader's stream.
 struct Turn {
     text: Option<Bytes>,
     /// The number to continue from.
@@ -88,7 +88,7 @@ impl Audience {
         self.state.lock().await.due
     }
 
-    /// What follows on this number. `most` changes are sent if the reader needs a batch of its own.
+    /// Returns the part after this number. `most` changes are sent if the reader needs a batch of its own.
     async fn turn(&self, from: u64, most: usize) -> Turn {
         let mut state = self.state.lock().await;
         if Instant::now() >= state.due {

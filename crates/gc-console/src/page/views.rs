@@ -1,4 +1,4 @@
-//! What users see: one view of everything that a user may list, shared by all pages of that user.
+//! Views of users: one of everything that a user may list, shared by all pages of that user.
 //!
 //! A view is taken with the user's own rights, by one request at a time, and rests for a multiple of what it cost before it
 //! is taken again: however many pages are open, they cost a bounded share of one core.
@@ -16,14 +16,14 @@ use super::ttl_cache::TtlCache;
 
 /// Views that are kept.
 const KEPT_VIEWS: usize = 32;
-/// How long a view may take.
+/// Maximum time to build a view.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A view is reused for this multiple of the time that it took,
 pub(super) const REST_FACTOR: u32 = 9;
 /// but for at least and at most this time.
 const REST: (Duration, Duration) = (Duration::from_millis(700), Duration::from_mins(1));
 
-/// Who sees what: the user, and the resources that the user may list, by namespace.
+/// Key of a view: the user, and the resources that the user may list, by namespace.
 type ViewKey = (UserKey, Vec<(String, Vec<String>)>);
 
 /// The views of all users.
@@ -37,16 +37,16 @@ impl Default for Views {
 
 /// A view that may be shared with other requests.
 pub(super) struct SharedView {
-    /// What the user sees.
+    /// View of the user.
     pub(crate) view: Arc<View>,
-    /// What the user may list.
+    /// Rights of the user to list.
     pub(super) rights: Arc<Rights>,
     /// When the view is taken again.
     pub(crate) until: Instant,
 }
 
 impl Views {
-    /// What a user sees now, or saw a moment ago.
+    /// Returns a user's view, at most a moment old.
     pub(crate) async fn of(
         &self,
         visitor: &Requester,

@@ -49,7 +49,7 @@ impl View {
     }
 }
 
-/// What the keys mean at the moment.
+/// Meaning of the keys at the moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Input {
     #[default]
@@ -62,7 +62,7 @@ pub(super) enum Input {
     Confirm { typed: String, name: Option<String> },
 }
 
-/// What the pane over the table shows.
+/// Content of the pane over the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     Help,
@@ -72,7 +72,7 @@ pub(super) enum Content {
     Plan(Cascade),
     /// A change that a collector made, of which everything is known.
     Change,
-    /// How much each collector deleted.
+    /// Deletions of each collector.
     Collected,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct ShownPlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pane {
     pub(crate) content: Content,
-    /// What it is about; of the help, nothing.
+    /// Its object; empty for the help.
     pub(crate) place: ObjectPlace,
     /// Nothing until the answer is there.
     pub(crate) lines: Option<Vec<String>>,
@@ -98,7 +98,7 @@ pub(super) struct Pane {
     pub(crate) column: usize,
     /// Words of the lines that are shown.
     pub(crate) filter: String,
-    /// What can be confirmed.
+    /// Plan that can be confirmed.
     plan: Option<(ConfirmedPlan, bool)>,
 }
 
@@ -137,7 +137,7 @@ pub(super) enum News {
     Lines(Vec<Line>),
     /// All lines from here on are of this feed.
     FeedOf(WantedFeed),
-    /// Whether the feed is followed; if not, why.
+    /// State of the feed: followed, or the reason why not.
     Feed(Result<(), String>),
     Objects {
         kind: String,
@@ -147,7 +147,7 @@ pub(super) enum News {
     Explained(Content, ObjectPlace, Result<Vec<String>, String>),
     Planned(Cascade, ObjectPlace, Result<Box<ShownPlan>, String>),
     Deleted(Result<String, String>),
-    /// What became of an order to the collectors.
+    /// Result of an order to the collectors.
     Obeyed(Result<String, String>),
 }
 
@@ -175,7 +175,7 @@ pub(super) struct App {
     /// Why there is no newer overview.
     pub(crate) failure: Option<String>,
     pub(crate) feed: VecDeque<Line>,
-    /// What the lines of the feed were asked for.
+    /// Query of the feed's lines.
     feed_of: WantedFeed,
     /// Why the feed is not followed.
     pub(super) feed_failure: Option<String>,
@@ -313,13 +313,13 @@ impl App {
         }
         self.feed.truncate(KEPT_LINES);
         if !on_top {
-            // Whoever reads a line keeps it under the cursor.
+            // The line under the cursor stays there while a user reads it.
             let selected = &mut self.selected[View::Feed.index()];
             *selected = (*selected + fresh).min(KEPT_LINES - 1);
         }
     }
 
-    /// What a key orders.
+    /// Returns the orders of a key.
     pub(crate) fn key(&mut self, key: Key) -> Vec<Order> {
         if key == Key::Ctrl('c') {
             return vec![Order::Quit];

@@ -1,4 +1,4 @@
-//! How `kubegc top` looks, from 80 columns on.
+//! Screens of `kubegc top`, from 80 columns on.
 
 use gc_explain::text::{count, thousands};
 use ratatui::Frame;
@@ -120,7 +120,7 @@ fn header(app: &App) -> Vec<Line<'static>> {
     vec![Line::from(first), Line::from(second)]
 }
 
-/// What the collectors are doing, and what they did in the last hour.
+/// Shows the mode of the collectors, and their deletions in the last hour.
 fn standing(overview: &Overview) -> Vec<Span<'static>> {
     let mode = &overview.mode;
     let stopped: Vec<&str> = overview.stopped.iter().map(|one| &*one.resource).collect();
@@ -153,7 +153,7 @@ fn standing(overview: &Overview) -> Vec<Span<'static>> {
 }
 
 impl Overview {
-    /// What each collector deleted in the last hour, most first.
+    /// Formats each collector's deletions in the last hour, most first.
     pub(super) fn collected_lines(&self) -> Vec<String> {
         let mut busy: Vec<&MinuteDeletions> = self.collected.iter().collect();
         busy.sort_by_key(|one| (std::cmp::Reverse(one.total), &one.controller));
@@ -229,7 +229,7 @@ fn table(app: &App, frame: &mut Frame<'_>, area: Rect) {
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-/// What is said where there are no rows.
+/// Returns the message for a table without rows.
 fn empty(app: &App) -> String {
     if !app.filter.is_empty() {
         return format!(" Nothing fits the filter {:?}.", app.filter);
@@ -242,7 +242,7 @@ fn empty(app: &App) -> String {
         },
         View::Objects if app.objects.is_some() => "There are no such objects.",
         View::Stuck if known => "Nothing is stuck.",
-        // Which collectors run is not known then.
+        // The enabled collectors are unknown then.
         View::Due if app.overview.as_ref().is_some_and(|overview| overview.mode.state == "Unknown") => {
             "Nothing that lists show is due for the collectors that run by default; --collector asks those that run."
         }
@@ -289,7 +289,7 @@ fn draw_pane(pane: &Pane, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(text, inner);
 }
 
-/// What is typed, what became of an order, or which keys do something.
+/// Draws the typed text, the result of an order, or the keys.
 fn footer(app: &App) -> Line<'static> {
     match &app.input {
         Input::Command(text) => return Line::from(format!(":{text}█")),

@@ -1,4 +1,4 @@
-//! What `kubegc top` shows, as `/kubegc/v1/overview` and `/kubegc/v1/feed` describe it.
+//! Model of `kubegc top`, as `/kubegc/v1/overview` and `/kubegc/v1/feed` describe it.
 
 use gc_collectors::images::space::BinaryBytes;
 use gc_collectors::node_report::Tally;
@@ -27,13 +27,13 @@ pub(super) struct Overview {
     pub(crate) unseen: Vec<String>,
 }
 
-/// Who looks.
+/// The user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct User {
     pub(crate) name: String,
 }
 
-/// What the collectors are doing.
+/// Mode of the collectors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Mode {
     pub(crate) state: String,
@@ -106,7 +106,7 @@ impl ObjectPlace {
         format!("{}/{}", if self.kind.is_empty() { &self.resource } else { &self.kind }, self.name)
     }
 
-    /// What a question about it names.
+    /// Returns the subject of a question about it.
     pub(crate) fn subject(&self) -> Subject {
         Subject {
             resource: self.resource.clone(),
@@ -202,7 +202,7 @@ pub(super) struct SkippedChanges {
     pub(crate) unknown: u64,
 }
 
-/// Which changes the feed is asked for. The server searches: what it sends without a filter is a sample.
+/// Query of the feed. The server searches: what it sends without a filter is a sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WantedFeed {
     /// Empty for all.
@@ -238,7 +238,7 @@ pub(crate) struct Row {
     pub(crate) place: Option<ObjectPlace>,
     /// Something is wrong here.
     pub(super) is_bad: bool,
-    /// What is known of it beyond that object.
+    /// Evidence beyond that object.
     pub(crate) evidence: Vec<String>,
 }
 

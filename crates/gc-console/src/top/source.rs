@@ -48,14 +48,14 @@ const LISTED: usize = 5_000;
 #[derive(Clone)]
 pub(crate) struct Source {
     client: ApiClient,
-    /// Who is asked first.
+    /// Process to ask first.
     asks: Asks,
     patience: Duration,
     news: mpsc::Sender<News>,
     turns: Arc<Semaphore>,
 }
 
-/// What the server's API answered.
+/// Answer of the server's API.
 enum AttachedAnswer<T> {
     Yes(T),
     /// It has no such API.
@@ -74,7 +74,7 @@ impl Source {
         }
     }
 
-    /// Whether an answer comes from the API of kubegc; any other failure is an error.
+    /// Reports whether an answer comes from the API of kubegc; any other failure is an error.
     fn attached(
         &self,
         status: StatusCode,
@@ -441,7 +441,7 @@ mod tests {
         Up::start(&server, &settings, &workloads, None, &clock, surroundings, page).await.unwrap()
     }
 
-    /// What a server answers is what is answered from lists, on all screens.
+    /// A server's answer equals the one from lists, on all screens.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_server_answers_what_is_answered_without_it() {
         let up = start().await;
@@ -463,7 +463,7 @@ mod tests {
         send(Method::POST, MAPS, json!({"metadata": held})).await;
         send(Method::DELETE, &format!("{MAPS}/held"), json!({})).await;
 
-        // What the agent of a node reports.
+        // Builds the report of a node's agent.
         let node =
             send(Method::POST, "/api/v1/nodes", json!({"metadata": {"name": "node-1"}})).await["metadata"]["uid"].clone();
         let (now, mut report) = (Timestamp(jiff::Timestamp::now().as_millisecond()), NodeReport::default());
@@ -537,7 +537,7 @@ mod tests {
             assert_eq!((&asked.confirmed, asked.needs_name), (&listed.confirmed, listed.needs_name));
             assert_eq!(ageless(&asked.lines), ageless(&listed.lines));
         }
-        // What does not exist is said as without the server.
+        // An absent object is reported as without the server.
         let missing = |source: &Source| {
             let source = source.clone();
             async move { source.explain(&Content::Why, &place("nothing")).await.unwrap_err().to_string() }
@@ -653,7 +653,7 @@ mod tests {
         send(Method::DELETE, &format!("{MAPS}/owner"), json!({})).await;
         let names = first_changes(&mut read, &all, 3).await;
         assert_eq!(names, ["a-leaf", "b-leaf", "c-leaf"].map(str::to_owned).into());
-        // What happened before the filter was typed is found, and nothing else is sent.
+        // Changes from before the filter was typed are found, and no others are sent.
         let one = WantedFeed { text: "B-LEAF  absent".into(), ..all };
         wanted.send_replace(one.clone());
         assert_eq!(first_changes(&mut read, &one, 1).await, ["b-leaf".to_owned()].into());

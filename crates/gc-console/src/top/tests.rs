@@ -259,8 +259,7 @@ fn explanations_are_wrapped() {
     let mut app = shown();
     press(&mut app, "w");
     let about = place("ConfigMap", "configmaps", "cart-index");
-    let lines =
-        vec!["It is being deleted and held up: FinalizerHeld. ".repeat(3), "  try:       kubectl get".into()];
+    let lines = vec!["Its deletion is blocked: FinalizerHeld. ".repeat(3), "  try:       kubectl get".into()];
     app.learn(News::Explained(Content::Why, about, Ok(lines)));
     // Nothing of it is cut off.
     assert_eq!(picture(&app, 80).matches("FinalizerHeld.").count(), 3, "{}", picture(&app, 80));

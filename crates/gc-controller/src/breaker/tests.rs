@@ -1,4 +1,4 @@
-//! What the breaker lets through, and when it stops.
+//! Admissions and trips of the breaker.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use gc_types::{Uid, Verdict};
@@ -33,7 +33,7 @@ fn ticket(breaker: &mut Breaker, inferred: bool, at: i64) -> Ticket {
     }
 }
 
-/// How many of a number of deletions are admitted when nothing is refunded and `objects` shrink with them.
+/// Returns how many of the wanted deletions are admitted when nothing is refunded and `objects` shrink with them.
 fn admitted(breaker: &mut Breaker, wanted: usize, inferred: bool, objects: usize, at: i64) -> usize {
     (0..wanted)
         .take_while(|done| {
@@ -135,7 +135,7 @@ fn what_came_to_nothing_is_not_counted() {
     assert_eq!(admitted(&mut breaker, 9, false, 9, 60), 3);
 }
 
-/// What came to nothing is taken off the time at which it was counted, and not off what was done since.
+/// A refund is subtracted at the time at which its deletion was counted, and not from later ones.
 #[test]
 fn a_refund_concerns_no_other_deletion() {
     // When others are admitted after the first at 0; and how many further ones are admitted when, of three in a window.
@@ -226,8 +226,8 @@ fn definitions_keep_their_objects_and_hold_custom_ones_until_they_are_known() {
 }
 
 proptest! {
-    /// Whatever is asked for and comes to nothing when, no span of nine tenths of a window sees more than the limit, and once it
-    /// has tripped, nothing passes.
+    /// No span of nine tenths of a window sees more than the limit, and nothing passes after a trip, whatever is
+    /// requested and refunded when.
     #[test]
     fn never_more_than_the_limit_in_a_window(
         limit in 1_u64..20,

@@ -10,7 +10,7 @@ fn at(milliseconds: i64) -> Moment {
     Moment::from_start(Duration::from_millis(milliseconds.unsigned_abs()))
 }
 
-/// What has passed meanwhile distinguishes a clock that runs from one that was set.
+/// The elapsed time distinguishes a running clock from one that was set.
 #[test]
 fn a_wall_clock_that_was_set_is_noticed() {
     use Reading::{Passed, Set};

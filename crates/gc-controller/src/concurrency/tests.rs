@@ -327,7 +327,7 @@ fn throughput_comes_near_what_the_server_carries() {
     assert_documented(&rows);
 }
 
-/// What queues at a server that carries 20 stays a small multiple of that.
+/// The queue of a server that carries 20 stays a small multiple of that.
 #[test]
 fn a_saturated_server_is_not_piled_up() {
     let server =

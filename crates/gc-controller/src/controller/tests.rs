@@ -15,9 +15,9 @@ const JOBS: ResourceId = ResourceId(2);
 #[derive(Debug, Default)]
 struct WantingEngine {
     wanted: VecDeque<Request>,
-    /// Whether each is wanted because of its age.
+    /// True if each is wanted because of its age.
     timed: bool,
-    /// Whether it asks first whether anything may be deleted.
+    /// True if it asks first whether anything may be deleted.
     asks: bool,
     flying: BTreeMap<EffectId, Request>,
     held: Vec<Request>,
@@ -72,7 +72,7 @@ impl Engine for WantingEngine {
     }
 }
 
-/// What restrains it, and how often it was reported to.
+/// Restraints of the controller, and the number of reports to it.
 pub(crate) struct World {
     pub(crate) is_held: Cell<bool>,
     pub(crate) dry_run: Cell<Option<WithheldBy>>,
@@ -242,7 +242,7 @@ fn an_engine_can_ask_what_may_be_deleted() {
     assert_eq!(sent(&mut controller), [delete(PODS)]);
 }
 
-/// What the server did not do is not counted; what trips is reported once, and stops its resource alone.
+/// A deletion that the server did not perform is not counted; a trip is reported once, and stops its resource alone.
 #[test]
 fn the_breaker_counts_what_was_done() {
     let world = World::new(1);

@@ -31,7 +31,7 @@ fn answer(reply: Reply) -> Answer {
     Answer { reply, read: None, deleted: 0, signal: Some((Signal::Answered, 1)) }
 }
 
-/// What a server answers that has a terminating namespace with one secret, which a finalizer blocks.
+/// Answers as a server with a terminating namespace that has one secret, which a finalizer blocks.
 fn blocked(question: &Question) -> Answer {
     let secrets = || ContainedResource {
         gvr: Gvr { group: "".into(), version: "v1".into(), resource: "secrets".into() },

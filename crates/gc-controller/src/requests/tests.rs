@@ -25,7 +25,7 @@ fn key() -> ObjectKey {
     ObjectKey { resource: ResourceId(1), namespace: "shop".into(), name: "web".into() }
 }
 
-/// What a server may say.
+/// A possible answer of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ServerAnswer {
     /// The object, with the finalizer.
@@ -161,8 +161,8 @@ fn exchange(request: &Request, said: &[ServerAnswer]) -> PerformedRequest {
     }
 }
 
-/// Whatever three answers come, and then again and again the last: it ends, every change is guarded, and nothing but a Status that
-/// names the object, or another object of its name, proves its absence.
+/// Every exchange ends, every change is guarded, and only a Status that names the object, or another object of its
+/// name, proves its absence, whatever three answers come before the last repeats.
 #[test]
 fn every_exchange_ends_guarded_and_proves_no_absence_without_proof() {
     for request in requests() {
@@ -184,7 +184,7 @@ fn every_exchange_ends_guarded_and_proves_no_absence_without_proof() {
     }
 }
 
-/// What an answer means that comes to the first call, for a deletion and for a read.
+/// Meaning of each answer to the first call, for a deletion and for a read.
 #[test]
 fn single_answers_mean_the_same_for_all() {
     let requests = requests();

@@ -8,7 +8,7 @@ enum Step<'a> {
     Ask(Ask),
     /// A page is read: the version, and where the next begins.
     Page(&'a str, &'a str),
-    /// How far the server is.
+    /// The newest version of the server.
     Newest(&'a str),
     /// The watch is answered.
     Opened,
@@ -16,7 +16,7 @@ enum Step<'a> {
     Reached(&'a str),
     /// It reports how far it is.
     Bookmark(&'a str, bool),
-    /// What was asked for ends, after this many seconds.
+    /// End of the request, after this many seconds.
     Ends(RequestEnd, u64),
     /// These signals have been given since.
     Signals(Vec<Signal>),

@@ -1,5 +1,5 @@
-//! What `kubegc up` knows about objects that an API server does not: policies that cannot be understood are refused, and
-//! whoever writes an annotation without effect is warned.
+//! Checks of `kubegc up` beyond those of an API server: invalid policies are refused, and an annotation without
+//! effect causes a warning.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ mod deputies;
 #[cfg(test)]
 mod writers;
 
-/// What the names of our annotations begin with.
+/// Prefix of our annotations.
 const PREFIX: &str = "kubegc.io/";
 /// The annotations that people write …
 const OFFERED: [&str; 3] = ["ttl", "expires-at", "keep"];
@@ -47,11 +47,11 @@ const WARNED: usize = 5;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct RetentionAdvisor {
-    /// Whether a collector acts on annotations.
+    /// True if a collector acts on annotations.
     pub(super) expires: bool,
     /// The other tools whose marks count.
     pub(super) tools: Vec<ForeignTool>,
-    /// Whether there are simulated nodes, which read annotations of pods.
+    /// True if there are simulated nodes, which read annotations of pods.
     pub(super) simulates: bool,
 }
 
@@ -158,7 +158,7 @@ impl RetentionAdvisor {
     }
 }
 
-/// Whether a pod, or the template in a document, has ResourceClaims.
+/// Reports whether a pod, or the template in a document, has ResourceClaims.
 fn needs_devices(document: &Value) -> bool {
     let spec = &document["spec"];
     [spec, &spec["template"]["spec"], &spec["jobTemplate"]["spec"]["template"]["spec"]].into_iter().any(
@@ -169,7 +169,7 @@ fn needs_devices(document: &Value) -> bool {
     )
 }
 
-/// What the annotations and labels of a document say.
+/// Returns the annotations and labels of a document.
 fn marks(object: &Value) -> Marks {
     let text = |place: &str, name: &str| object["metadata"][place][name].as_str().map(Arc::from);
     let foreign =

@@ -1,4 +1,4 @@
-//! What a server of `kubegc up` can be asked to do as a whole: go back to its start, and run forks of itself.
+//! Operations on a server of `kubegc up` as a whole: reset to its start, and forks.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -21,7 +21,7 @@ use gc_process::collectors::{ControllerOptions, Surroundings};
 /// Maximum number of forks of a server that run at the same time.
 pub(super) const MAX_FORKS: usize = 16;
 
-/// What a server and its forks are started with.
+/// Settings that a server and its forks start with.
 #[derive(Clone)]
 pub(super) struct Recipe {
     pub(super) options: ServerOptions,

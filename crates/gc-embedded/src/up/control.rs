@@ -40,18 +40,18 @@ use gc_process::journal::{self, Journal};
 const SETTLE: &str = "/kubegc/v1/settle";
 const RESET: &str = "/kubegc/v1/reset";
 const FORK: &str = "/kubegc/v1/fork";
-/// How long is waited unless the request says otherwise, and at most.
+/// Default and maximum wait of a request.
 const DEFAULT_PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST_PATIENCE: Duration = Duration::from_mins(10);
-/// How far ahead the clock can be set: far beyond every deadline, and within the years that a timestamp can have.
+/// Maximum lead of the clock: far beyond every deadline, and within the years that a timestamp can have.
 const FARTHEST_AHEAD: Duration = Duration::from_hours(100 * 365 * 24);
 const FARTHEST_AHEAD_TEXT: &str = "876000h (100 years)";
-/// How long is waited at least: the request itself is something that has just happened.
+/// Minimum wait: the request itself has just caused activity.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
-/// How long nothing must have changed to conclude that everything that can run in the process has run.
+/// Time without a change after which everything that can run in the process has run.
 const REST: Duration = Duration::from_millis(20);
 
-/// What the paths act on.
+/// State that the paths act on.
 #[derive(Clone)]
 pub struct Control(Arc<ControlState>);
 
@@ -61,9 +61,9 @@ struct ControlState {
     activity: Activity,
     /// Known once the server has begun.
     registry: OnceLock<Arc<Registry>>,
-    /// What the collectors did, if it is recorded.
+    /// Journal of the collectors, if it is recorded.
     journal: Option<Arc<Journal>>,
-    /// Who asked for what to be deleted.
+    /// Requests for deletions, with their users.
     deletions: Arc<Deletions>,
     /// Known once the controllers have begun.
     cluster: OnceLock<Weak<Cluster>>,
@@ -250,7 +250,7 @@ impl Extension for Control {
     }
 
     fn accepts_session(&self, path: &str) -> bool {
-        // What this server answers itself is for credentials alone.
+        // The server's own pages accept credentials alone.
         self.console().is_some_and(|console| console.accepts_session(path))
     }
 

@@ -54,7 +54,7 @@ fn in_each_namespace(workload: Workload) -> Option<&'static str> {
     }
 }
 
-/// Whether these lists have an object for each namespace that is active.
+/// Reports whether these lists have an object for each namespace that is active.
 async fn is_furnished(client: &ApiClient, lists: &[&str]) -> bool {
     let listed = async |path: &str| -> Option<Value> {
         let answer = client.call(preflight::request(Method::GET, path, None)).await.ok()?;
@@ -75,7 +75,7 @@ async fn is_furnished(client: &ApiClient, lists: &[&str]) -> bool {
     true
 }
 
-/// Which controllers run.
+/// Enabled controllers.
 pub(super) struct EnabledControllers {
     pub(super) collectors: Vec<Controller>,
     pub(super) settings: ControllerOptions,

@@ -68,7 +68,7 @@ pub(crate) struct Deletions {
     collectors: BTreeSet<String>,
     /// Reports what goes with a definition.
     cleanup: Trace,
-    /// What of it failed.
+    /// Failures of the deletion.
     failures: Mutex<Failures>,
 }
 
@@ -123,7 +123,7 @@ impl Deletions {
         ring.push_back(asked);
     }
 
-    /// Whether this failure of an object is to be recorded.
+    /// Reports whether this failure of an object is to be recorded.
     fn is_recorded(&self, deletion: &ObservedDeletion<'_>, message: &str) -> bool {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         match failures.failed(deletion.uid, message, Timestamp::now()) {

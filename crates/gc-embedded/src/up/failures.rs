@@ -1,5 +1,5 @@
-//! Which failures to delete an object with its definition were recorded already: the server tries each again and again, and
-//! what it says every few seconds of thousands of objects would push everything else out of the journal.
+//! Failures to delete an object with its definition that are recorded already: the server retries each of them, and
+//! an entry every few seconds for thousands of objects would push everything else out of the journal.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -12,10 +12,10 @@ const OBJECTS: usize = 10_000;
 const RECORDED_OF_OBJECT: u8 = 5;
 /// An object that was not tried for this long is gone, or its definition is kept now.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_mins(10);
-/// What can be forgotten is looked for this often at most.
+/// Minimum time between two searches for entries to forget.
 const PRUNE_PERIOD: SignedDuration = SignedDuration::from_secs(10);
 
-/// What is to be done about a failure.
+/// Action on a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     /// It is another one than the last of its object.
@@ -91,7 +91,7 @@ mod tests {
         Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds)
     }
 
-    /// How often each answer is given when this many objects are tried once.
+    /// Counts each answer when this many objects are tried once.
     fn tried(failures: &mut Failures, objects: usize, now: Timestamp) -> [usize; 4] {
         let mut counts = [0; 4];
         for object in 0..objects {

@@ -18,7 +18,7 @@ impl Contents {
         Arc::new(MemoryStorage::with_items(self.revision, self.items.iter().cloned()))
     }
 
-    /// Whether all of it is in later contents of the same store, unchanged.
+    /// Reports whether all of it is in later contents of the same store, unchanged.
     pub(crate) fn is_part_of(&self, later: &Self) -> bool {
         let mut later = later.items.iter();
         self.items.iter().all(|item| {

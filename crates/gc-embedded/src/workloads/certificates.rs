@@ -69,7 +69,7 @@ async fn approved(client: &ApiClient, object: Value) -> Result<Value, Answer> {
             return Ok(certificates::approved(&object, permission));
         }
     }
-    // What is none of a kubelet's requests waits for a person; a permission may still be granted.
+    // A request that no kubelet makes waits for a person; a permission may still be granted.
     Err(if is_known { refused("who asks may not have it approved") } else { Answer::Done(None) })
 }
 

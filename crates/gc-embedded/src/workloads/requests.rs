@@ -1,4 +1,4 @@
-//! What a workload controller wants, as HTTP requests, and what the server answered.
+//! Requests of workload controllers over HTTP, and the server's answers.
 
 use std::collections::BTreeMap;
 

@@ -24,7 +24,7 @@ const VARIABLES: &str = "variables";
 /// Names of what is not known here about a request.
 const UNKNOWN: [&str; 4] = ["authorizer", "userInfo", "options", "dryRun"];
 
-/// What a policy says to a request.
+/// Verdict of a policy on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Judgement {
     /// It is not about the request, or allows it.
@@ -85,7 +85,7 @@ impl<'a> BoundPolicy<'a> {
         self.binding.name()
     }
 
-    /// Whether its rules name such requests.
+    /// Reports whether its rules name such requests.
     pub(super) fn names(&self, operation: Operation, resource: &Resource) -> bool {
         let named = |constraints: &Value| {
             let rules = Rules {
@@ -98,7 +98,7 @@ impl<'a> BoundPolicy<'a> {
             && named(&self.binding.value()["spec"]["matchResources"])
     }
 
-    /// What it says to a request.
+    /// Evaluates the policy for a request.
     pub(super) fn judge(&self, facts: &Facts, catalog: &Survey, request: &PolicyRequest<'_>) -> Judgement {
         let mut is_uncertain = false;
         let spec = &self.policy.value()["spec"];
@@ -115,7 +115,7 @@ impl<'a> BoundPolicy<'a> {
         let old = if self.needs_object() {
             match object(facts, request) {
                 Some(Knowledge::Present(object)) => whole(object, request.resource),
-                // What is gone needs no deletion.
+                // A deleted object needs no deletion.
                 Some(Knowledge::Absent) => return Judgement::Allows,
                 Some(Knowledge::Unreadable(_)) | None => return Judgement::Unknown,
             }
@@ -148,7 +148,7 @@ impl<'a> BoundPolicy<'a> {
         judged
     }
 
-    /// Whether constraints take a request; `None` if that cannot be seen.
+    /// Reports whether constraints take a request; `None` if that cannot be seen.
     fn takes(facts: &Facts, constraints: &Value, request: &PolicyRequest<'_>) -> Option<bool> {
         let PolicyRequest { operation, resource, key } = *request;
         let is_exact = constraints["matchPolicy"] == "Exact";
@@ -310,7 +310,7 @@ impl<'a> BoundPolicy<'a> {
     }
 }
 
-/// What a policy compares with.
+/// Parameters of a policy.
 enum Params {
     Found(Vec<Value>),
     /// Their absence refuses the request.
@@ -330,7 +330,7 @@ fn namespace_of<'r>(request: &PolicyRequest<'r>) -> Option<&'r str> {
 fn object<'f>(facts: &'f Facts, request: &PolicyRequest<'_>) -> Option<&'f Knowledge<Object>> {
     let PolicyRequest { resource, key, .. } = request;
     if !key.namespace.is_empty() && facts.list(&resource.name, &key.namespace)?.present().is_none() {
-        // Whoever may not list may still read.
+        // A user who may not list may still read.
         return facts.object(&resource.name, &key.namespace, &key.name);
     }
     facts.object(&resource.name, &key.namespace, &key.name)
@@ -373,7 +373,7 @@ fn shown(request: &PolicyRequest<'_>) -> Value {
     shown
 }
 
-/// What expressions may name.
+/// Documents that expressions may name.
 struct Documents<'v> {
     object: &'v Value,
     old: &'v Value,

@@ -7,7 +7,7 @@ use crate::catalog::Resource;
 /// The group of what configures admission.
 pub(crate) const GROUP: &str = "admissionregistration.k8s.io";
 
-/// What a request does to an object.
+/// Change that a request makes to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
     /// A deletion.
@@ -37,7 +37,7 @@ impl Operation {
 /// Rules of a webhook or a policy about which requests they are.
 pub(super) struct Rules<'a> {
     pub(super) rules: &'a Value,
-    /// Whether they are about the versions that they name alone.
+    /// True if they are about the versions that they name alone.
     pub(super) is_exact: bool,
 }
 
@@ -46,7 +46,7 @@ impl Rules<'_> {
         self.rules.as_array().is_none_or(Vec::is_empty)
     }
 
-    /// Whether one names requests about such objects, or about the object of this name.
+    /// Reports whether one names requests about such objects, or about the object of this name.
     pub(super) fn name(&self, operation: Operation, resource: &Resource, object: Option<&str>) -> bool {
         let version = |served: &str| served.rsplit('/').next().unwrap_or_default().to_owned();
         let versions: Vec<String> = if self.is_exact {
@@ -81,7 +81,7 @@ impl Rules<'_> {
     }
 }
 
-/// Whether a selector selects everything.
+/// Reports whether a selector selects everything.
 pub(super) fn is_everything(selector: &Value) -> bool {
     selector.as_object().is_none_or(|fields| {
         fields.values().all(|field| {
@@ -92,7 +92,7 @@ pub(super) fn is_everything(selector: &Value) -> bool {
     })
 }
 
-/// Whether a label selector selects these labels.
+/// Reports whether a label selector selects these labels.
 pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
     let equal = |(name, value): (&String, &Value)| labels.get(name) == Some(value);
     let fits = |expression: &Value| {

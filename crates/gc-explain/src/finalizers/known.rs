@@ -22,7 +22,7 @@ pub struct KnownFinalizer {
     pub remover: Remover,
     /// The thing that is left behind when the finalizer is removed by hand.
     pub strands: &'static str,
-    /// Whether that is outside of the cluster, where nothing of the cluster ever removes it.
+    /// True if that is outside of the cluster, where nothing of the cluster ever removes it.
     pub is_outside: bool,
 }
 
@@ -361,7 +361,7 @@ pub fn find(finalizer: &str) -> Option<&'static KnownFinalizer> {
     KNOWN.iter().find(|known| is_like(known.name, finalizer))
 }
 
-/// Whether a text matches a pattern, in which each star is any text.
+/// Reports whether a text matches a pattern, in which each star is any text.
 fn is_like(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(left) = text.strip_prefix(start) else { return false };

@@ -1,4 +1,4 @@
-//! Which ConfigMaps, Secrets, claims and ServiceAccounts an object refers to.
+//! ConfigMaps, Secrets, claims and ServiceAccounts that an object refers to.
 //!
 //! Fields of built-in kinds are known by their names. Those of custom resources are known by the schema of their definition:
 //! objects with a name and a key, objects whose field is called a reference, and texts that are called the name of something.
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::catalog::GroupResource;
 
-/// How deep documents are followed.
+/// Maximum depth of documents.
 const DEEPEST: usize = 64;
 
 /// A kind of objects that others use by name.
@@ -57,7 +57,7 @@ impl Usable {
         Self::ALL.into_iter().find(|usable| usable.kind() == kind)
     }
 
-    /// What the name of a field says about what it names.
+    /// Guesses the referenced kind from the name of a field.
     fn of_field(field: &str) -> Option<Self> {
         let field = field.to_ascii_lowercase();
         let has = |part: &str| field.contains(part);
@@ -88,7 +88,7 @@ pub struct Reference {
     pub is_optional: bool,
 }
 
-/// What an object uses.
+/// References of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
     /// By fields that are references.
@@ -99,7 +99,7 @@ pub struct Uses {
     pub texts: Vec<String>,
 }
 
-/// What an object of a built-in kind uses.
+/// Returns the references of a built-in object.
 pub(super) fn of_builtin(kind: &str, object: &Value) -> Uses {
     let mut walk = Walk::of(object);
     if let Some(fields) = object.as_object() {
@@ -117,7 +117,7 @@ pub(super) fn of_builtin(kind: &str, object: &Value) -> Uses {
     walk.uses
 }
 
-/// What a custom resource uses. The schema is that of its version, `None` if it is not known.
+/// Returns the references of a custom resource. The schema is that of its version, `None` if it is not known.
 pub(super) fn of_custom(object: &Value, schema: Option<&Value>) -> Uses {
     let mut walk = Walk::of(object);
     if let Some(fields) = object.as_object() {
@@ -299,7 +299,7 @@ impl Walk {
     }
 }
 
-/// What a text field names, by what it is called: `secretName`, `configMapRef`, `serviceAccount`.
+/// Guesses the kind that a text field refers to, from its name: `secretName`, `configMapRef`, `serviceAccount`.
 fn named_by(field: &str) -> Option<Usable> {
     let stem = ["Name", "Ref", ""].iter().find_map(|end| field.strip_suffix(end))?;
     let kind = Usable::of_field(stem)?;

@@ -96,7 +96,7 @@ fn what_nothing_uses_is_reported() {
         // Owned objects are never unused, whatever they are.
         (("ConfigMap n/a", owned.clone()), None, vec![]),
         (("Secret n/a", owned), None, vec![]),
-        // What Kubernetes and its tools make.
+        // Objects of Kubernetes and its tools.
         (("ServiceAccount n/default", json!({})), None, vec![]),
         (("ConfigMap n/kube-root-ca.crt", json!({})), None, vec![]),
         (("ConfigMap kube-system/a", json!({})), None, vec![]),
@@ -236,7 +236,7 @@ fn sizes_are_summed_and_secrets_have_none() {
     assert_eq!(found.findings.iter().find(|finding| finding.code == Code::UnusedSecret).unwrap().bytes, None);
 }
 
-/// What could not be seen may use anything.
+/// An object that could not be read may use anything.
 #[test]
 fn what_was_not_seen_may_use_anything() {
     let mut garbage = Garbage::new(false);

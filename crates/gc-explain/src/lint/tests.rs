@@ -29,7 +29,7 @@ fn catalog() -> Catalog {
     Catalog::read(core.to_string().as_bytes(), named.to_string().as_bytes()).unwrap()
 }
 
-/// What is linted of these objects, each given with the group and name of its resource.
+/// Lints these objects, each given with the group and name of its resource.
 fn lints(objects: &[(&str, &str, Value)]) -> Vec<Lint> {
     let mut survey = Survey::new(catalog(), NOW);
     let mut facts = Facts::at(NOW);

@@ -6,7 +6,7 @@ use crate::admission::{GROUP, Operation, webhooks};
 use crate::stuck::Place;
 
 impl Linter<'_> {
-    /// What holds up deletions in every namespace is a finding of the whole cluster.
+    /// A webhook that blocks deletions in every namespace is a finding about the whole cluster.
     pub(super) fn webhooks(&mut self) {
         if !self.namespace.is_empty() {
             return;

@@ -74,8 +74,8 @@ fn judge(ready: &str, status: &str) -> Option<Judgement> {
 }
 
 impl Health {
-    /// Whether the server may say of objects of this resource whether they are ready: workloads, volumes, nodes and custom
-    /// resources.
+    /// Reports whether the server may say of objects of this resource whether they are ready: workloads, volumes,
+    /// nodes and custom resources.
     #[must_use]
     pub fn is_examined(resource: &GroupResource) -> bool {
         let is_custom = resource.group.contains('.') && !resource.group.ends_with(".k8s.io");

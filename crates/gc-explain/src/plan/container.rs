@@ -1,11 +1,11 @@
-//! What contains others, and when they are deleted.
+//! Containers of objects, and the time of their contents' deletion.
 
 use std::cell::Cell;
 
 use gc_ownership::{Leaf, Progress};
 use gc_types::{ObjectKey, Uid};
 
-/// How far a plan looks ahead.
+/// Time horizon of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Horizon {
     /// Only what Kubernetes does by itself.
@@ -16,21 +16,21 @@ pub(super) enum Horizon {
     InTheEnd,
 }
 
-/// What makes an object be deleted other than its owners.
+/// Cause of a deletion other than owners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DeletionCause {
     /// It was asked for.
     Asked,
-    /// What contains it is being deleted. All but the pods of a namespace wait for these pods.
+    /// Its container is being deleted. All but the pods of a namespace wait for these pods.
     Contained { container: Uid, follows_pods: bool },
-    /// What it belongs to is gone: the claim of a volume, the node of a pod.
+    /// An object that it belongs to is gone: the claim of a volume, the node of a pod.
     Gone(Uid),
 }
 
-/// What is deleted when everything in it is gone: a namespace, a definition.
+/// An object that ends when everything in it is gone: a namespace, a definition.
 pub(super) struct Container {
     pub(super) key: ObjectKey,
-    /// What is in it, leaves apart.
+    /// Contents without leaves.
     pub(super) inside: Vec<Uid>,
     /// The pods among them, for which the rest of a namespace waits.
     pub(super) pods: Vec<Uid>,
@@ -47,7 +47,7 @@ impl Container {
         self.inside.is_empty() && self.followers.is_empty()
     }
 
-    /// Whether the rest of the contents needs to wait no longer.
+    /// Reports whether the rest of the contents needs to wait no longer.
     pub(super) fn has_no_pods(&self, progress: &Progress) -> bool {
         self.pods.iter().all(|pod| progress.gone.contains(pod))
     }

@@ -1,4 +1,4 @@
-//! What namespaces and definitions contain, and take with them.
+//! Contents of namespaces and definitions, which are deleted with them.
 //!
 //! Most of it ends the moment its deletion is requested: it has no finalizers, and nothing depends on it. Such leaves are not
 //! rehearsed, so that a plan costs what its other objects cost.
@@ -23,7 +23,7 @@ impl Planner<'_> {
         self.survey.catalog.named(&GroupResource::new(group, resource)).map(|resource| resource.id)
     }
 
-    /// Whether the deletion of a container begins before anything else happens.
+    /// Reports whether the deletion of a container begins before anything else happens.
     fn begins_at_once(&self, uid: &Uid) -> bool {
         let is_asked = self.roots.get(uid).is_some_and(|root| root.reasons.contains(&DeletionCause::Asked));
         is_asked || survey_view(self.survey, uid).is_some_and(|view| view.deletion.deleting)
@@ -83,7 +83,7 @@ impl Planner<'_> {
             if let Some(resource) = self.survey.catalog.named(&kind) {
                 self.rehearse_followers(resource.id);
                 contents = self.survey.engine.contents(|instance, _| instance == resource.id);
-                // What only this user may not list is no obstacle to the server.
+                // A resource that only this user may not list is no obstacle to the server.
                 let why = self.survey.unlisted().get(&resource.id);
                 let why = why.filter(|why| matches!(why, UnlistedReason::Failed { code: 500.., .. }));
                 unlisted = why.map(|why| format!("its objects cannot be listed ({why})"));
@@ -129,7 +129,7 @@ impl Planner<'_> {
         is_plain: impl Fn(&Leaf) -> bool,
     ) -> (Vec<Leaf>, Vec<NodeView>) {
         let begins_at_once = self.begins_at_once(container);
-        // What is a root for another reason is rehearsed; what is gone by then does not matter.
+        // Roots for other reasons are rehearsed; objects that are gone by then do not matter.
         let (leaves, rest): (Vec<Leaf>, Vec<Leaf>) =
             contents.leaves.into_iter().filter(|leaf| !self.holds.is_at_once(&leaf.uid)).partition(|leaf| {
                 let is_root = self.roots.contains_key(&leaf.uid);
@@ -141,7 +141,7 @@ impl Planner<'_> {
         (leaves, others)
     }
 
-    /// Whether an admission webhook or policy refuses the deletion of a leaf.
+    /// Reports whether an admission webhook or policy refuses the deletion of a leaf.
     fn is_refused(&self, leaf: &Leaf) -> bool {
         !self.holds.admission().is_free(Operation::Delete, leaf.resource)
             && survey_view(self.survey, &leaf.uid).is_some_and(|view| self.holds.refused(&view).is_some())

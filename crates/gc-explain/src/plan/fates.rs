@@ -1,4 +1,4 @@
-//! What becomes of each object, and why, in words.
+//! Fate of each object, with the reason as a message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub const PUT_OFF: &str = "not deleted before what hangs is released";
 const LATER: &str = "later";
 const LATER_BY_HAND: &str = "later, only when what hangs is released";
 
-/// What becomes of the objects that were rehearsed.
+/// Fates of the rehearsed objects.
 type Fates = BTreeMap<Uid, Fate>;
 
 impl Planner<'_> {
@@ -36,7 +36,7 @@ impl Planner<'_> {
         let (first, second): (BTreeSet<&Uid>, BTreeSet<&Uid>) =
             (at_once.deleted.iter().collect(), in_time.deleted.iter().collect());
         let stays: BTreeSet<&Uid> = in_time.held.iter().chain(&in_time.terminating).collect();
-        // What is held even when everything that hangs is released, in use by what stays.
+        // Objects that remain in use by others even when everything stuck is released.
         let stays_at_last: BTreeSet<&Uid> = in_the_end.held.iter().chain(&in_the_end.terminating).collect();
         let mut fates = Fates::new();
         let concerned = in_the_end.deleted.iter().chain(stays.iter().copied());
@@ -234,7 +234,8 @@ impl Planner<'_> {
         leaves
     }
 
-    /// What controllers and tools create again: objects whose controlling owner stays, and what tools track.
+    /// Collects the objects that controllers and tools create again: those whose controlling owner stays, and those
+    /// that tools track.
     fn recreated(&mut self, uid: &Uid, fates: &Fates, recreated: &mut Vec<String>) {
         let is_leaf = !fates.contains_key(uid);
         let owner = self.controller_of(uid);
@@ -261,7 +262,8 @@ impl Planner<'_> {
         }
     }
 
-    /// What a living owner does when one of its dependents is deleted. Of controllers that are not Kubernetes' own nothing is known.
+    /// Describes the reaction of a living owner to the deletion of a dependent. Of controllers that are not
+    /// Kubernetes' own nothing is known.
     fn owner_recreates(&self, view: &NodeView, owner: &Coordinates) -> Option<String> {
         let key = view.key.as_ref()?;
         let again = match (self.resource_of(key), &*owner.kind, is_of_kubernetes(owner)) {
@@ -292,7 +294,7 @@ impl Planner<'_> {
         Some(format!("{} {} {again} recreate this", owner.kind, owner.name))
     }
 
-    /// Whether a ReplicaSet is of the present revision of its Deployment, as far as that can be read.
+    /// Reports whether a ReplicaSet is of the present revision of its Deployment, as far as that can be read.
     fn is_current_set(&self, key: &ObjectKey, owner: &Coordinates) -> bool {
         const REVISION: &str = "deployment.kubernetes.io/revision";
         let read = |resource: &str, name: &str| {
@@ -304,7 +306,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether a ControllerRevision is the present one of its StatefulSet or DaemonSet, as far as that can be read.
+    /// Reports whether a ControllerRevision is the present one of its StatefulSet or DaemonSet, as far as that can be
+    /// read.
     fn is_current_revision(&self, key: &ObjectKey, owner: &Coordinates) -> bool {
         let revisions = GroupResource::new("apps", "controllerrevisions");
         let number = |revision: &crate::Object| revision.number("/revision").unwrap_or_default();
@@ -322,7 +325,7 @@ impl Planner<'_> {
         self.survey.engine.owners_of(uid).into_iter().find(|owner| owner.controller == Some(true))
     }
 
-    /// Whether the owner of an object is a Job that has finished, which creates no pods any more.
+    /// Reports whether the owner of an object is a Job that has finished, which creates no pods any more.
     pub(super) fn is_finished_job(&self, owner: &Coordinates, dependent: &Uid) -> bool {
         if !is_of_batch(owner, "Job") {
             return false;
@@ -384,7 +387,7 @@ impl Planner<'_> {
         (deciding.into_iter().map(line).collect(), undecided)
     }
 
-    /// Which controller of Kubernetes creates an object again that was asked to be deleted.
+    /// Returns the Kubernetes controller that creates an object again after its deletion.
     fn kubernetes_recreates(&self, view: &NodeView) -> Option<String> {
         let is_asked =
             self.roots.get(&view.uid).is_some_and(|root| root.reasons.contains(&DeletionCause::Asked));
@@ -485,7 +488,7 @@ const RECREATING: [&str; 8] = [
     "StatefulSet",
 ];
 
-/// Whether an owner is of a group of Kubernetes itself.
+/// Reports whether an owner is of a group of Kubernetes itself.
 fn is_of_kubernetes(owner: &Coordinates) -> bool {
     let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
     matches!(group, "" | "apps" | "batch" | "autoscaling")

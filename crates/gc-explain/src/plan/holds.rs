@@ -1,4 +1,4 @@
-//! What keeps an object that is being deleted from ending, other than its dependents.
+//! Holds of a terminating object, other than its dependents.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ const SELF_RELEASING: [&str; 6] = [
 ];
 const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
-/// How long a working controller may take to remove its finalizer before the plan expects it to stay.
+/// Time for a working controller to remove its finalizer, before the plan expects it to stay.
 const CONTROLLER_PATIENCE_MILLISECONDS: i64 = 600_000;
 
 /// A user of a claim.
@@ -41,7 +41,7 @@ pub(super) struct User {
 pub(super) struct Holds<'a> {
     survey: &'a Survey,
     facts: &'a Facts,
-    /// What is stuck by something that no plan changes, with why; looked for when something is being deleted already.
+    /// Objects that are stuck for reasons that no plan changes; computed when something is being deleted already.
     stuck: OnceCell<BTreeMap<Uid, String>>,
     /// Leaves that are gone before anything else happens. All that depends on a large namespace is looked up here several times:
     /// a hash is found several times as fast as in a sorted list.
@@ -134,7 +134,7 @@ impl<'a> Holds<'a> {
         Some(format!("the kubelet on node {node} is not ready ({reason})"))
     }
 
-    /// Which admission webhooks are asked about deletions.
+    /// Returns the admission webhooks that are called for deletions.
     pub(super) const fn admission(&self) -> &Admission<'a> {
         &self.admission
     }
@@ -178,7 +178,8 @@ impl<'a> Holds<'a> {
             let is_of_admission =
                 matches!(row.cause.code, Code::AdmissionPolicyRefuses | Code::AdmissionWebhookFails);
             for (place, _) in &row.objects {
-                // What waits for what admission keeps is rehearsed; a namespace says itself what fails.
+                // Objects that wait for something which admission keeps are rehearsed; a namespace reports failures
+                // itself.
                 if is_of_admission && place.kind != "Namespace" {
                     continue;
                 }
@@ -188,7 +189,7 @@ impl<'a> Holds<'a> {
         stuck
     }
 
-    /// Whether an object that is deleted stays for now.
+    /// Reports whether an object that is deleted stays for now.
     pub(super) fn is_held(
         &self,
         horizon: Horizon,
@@ -224,7 +225,7 @@ impl<'a> Holds<'a> {
         finalizers.filter(|finalizer| !SELF_RELEASING.contains(&finalizer.as_str()))
     }
 
-    /// Who can be counted on to remove a finalizer from an object, in words.
+    /// Describes the controller that is expected to remove a finalizer from an object.
     pub(super) fn releasing(&self, finalizer: &str, key: &ObjectKey) -> Option<String> {
         let controllers = Rc::clone(
             self.controllers
@@ -274,7 +275,7 @@ impl<'a> Holds<'a> {
     }
 }
 
-/// Whether a cause is that no garbage collector acts: a plan assumes that one is at work.
+/// Reports whether a cause is that no garbage collector acts: a plan assumes that one is at work.
 fn is_for_collector(code: Code) -> bool {
     matches!(code, Code::CollectorAbsent | Code::DependentNotDeleted | Code::ForegroundFinalizerApplied)
 }

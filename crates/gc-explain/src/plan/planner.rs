@@ -1,4 +1,4 @@
-//! Which objects are deleted because of which others, by rules other than ownership, and the cascades over them.
+//! Deletions that follow from others by rules other than ownership, and the cascades over them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ pub(super) struct Root {
 pub(super) struct ReachedVolume {
     pub(super) claim: Uid,
     pub(super) volume: LostVolume,
-    /// Whether it stays with its storage.
+    /// True if it stays with its storage.
     pub(super) stays: bool,
 }
 
@@ -46,9 +46,9 @@ pub(super) struct Planner<'a> {
     /// Contents that are not rehearsed.
     pub(super) leaves: usize,
     pub(super) volumes: Vec<ReachedVolume>,
-    /// What is said of an object, in order.
+    /// Remarks about an object, in order.
     pub(super) remarks: BTreeMap<Uid, Vec<String>>,
-    /// What is said of an object if another one is deleted.
+    /// Remarks about an object if another one is deleted.
     pub(super) consequences: Vec<Consequence>,
     pub(super) holds: Holds<'a>,
 }
@@ -106,7 +106,7 @@ impl<'a> Planner<'a> {
         self.roots
             .iter()
             .filter(|(uid, _)| !self.holds.is_at_once(uid))
-            // What a survey of one namespace has not seen cannot be planned.
+            // Objects that a survey of one namespace has not seen cannot be planned.
             .filter(|(uid, root)| self.survey.engine.key_of(uid).as_ref() == Some(&root.key))
             .map(|(uid, _)| uid.clone())
             .collect()
@@ -117,7 +117,7 @@ impl<'a> Planner<'a> {
         let nothing_yet = Progress::default();
         for uid in self.roots.keys() {
             let controller = self.controller_of(uid);
-            // Whether it creates another one in place of what is deleted is asked at the end.
+            // The question if it creates a replacement is answered at the end.
             let _ = controller.is_some_and(|owner| self.is_finished_job(&owner.coordinates, uid));
         }
         for uid in &self.below(candidates.iter()) {
@@ -302,7 +302,7 @@ impl<'a> Planner<'a> {
         progress.marked.contains(uid) || is_terminating()
     }
 
-    /// Whether the deletion of what follows the pods of a container has begun.
+    /// Reports whether the deletion of what follows the pods of a container has begun.
     fn is_followed(&self, uid: &Uid, container: &Container, progress: &Progress) -> bool {
         self.is_marked(uid, progress) && container.has_no_pods(progress)
     }
@@ -353,7 +353,7 @@ struct At<'p, 'a> {
 }
 
 impl At<'_, '_> {
-    /// Whether this is refused for now, with its reason kept.
+    /// Reports whether this is refused for now, with its reason kept.
     fn note_refusal(&self, uid: &Uid, why: Option<String>) -> bool {
         let why = why.filter(|_| self.horizon != Horizon::InTheEnd);
         let is_refused = why.is_some();
@@ -396,14 +396,14 @@ impl Stage for At<'_, '_> {
     }
 }
 
-/// What the stages of a plan lead to.
+/// Results of the stages of a plan.
 pub(super) struct Stages {
     pub(super) at_once: StageEnd,
     pub(super) in_time: StageEnd,
     pub(super) in_the_end: StageEnd,
     /// Owners that could not be looked up and count as living.
     pub(super) assumed_living: Vec<Uid>,
-    /// What is deleted, and everything that depends on it.
+    /// Deleted objects, and everything that depends on them.
     pub(super) reached: BTreeSet<Uid>,
     /// Objects whose deletion, or whose release from an owner, is refused, with the reason.
     pub(super) refused: BTreeMap<Uid, String>,

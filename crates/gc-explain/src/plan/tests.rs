@@ -356,7 +356,7 @@ fn a_policy_refuses_what_its_expressions_refuse() {
     }
 }
 
-/// What a policy refuses to delete is not marked either: what depends on it stays, and so does what contains it.
+/// An object that a policy refuses to delete is not marked either; its dependents stay, and so does its container.
 #[test]
 fn what_a_policy_keeps_stays_with_what_depends_on_it() {
     let survey = with_policies(&[
@@ -380,7 +380,7 @@ fn what_a_policy_keeps_stays_with_what_depends_on_it() {
     }
 }
 
-/// What waits in a foreground deletion for an object that a policy keeps waits with it.
+/// A foreground deletion that waits for an object which a policy keeps does not end.
 #[test]
 fn a_foreground_deletion_waits_for_what_a_policy_keeps() {
     let mut survey = with_policies(&[]);

@@ -28,7 +28,7 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Whether there is nothing to count.
+    /// Reports whether there is nothing to count.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

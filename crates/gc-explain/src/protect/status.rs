@@ -22,7 +22,7 @@ pub struct Status {
 /// A reason for which a rule does not do what it should.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Whether deletions pass that should not; otherwise it is worth knowing.
+    /// True if deletions pass that should not; otherwise it is worth knowing.
     pub is_open: bool,
     /// For people.
     pub message: String,
@@ -116,7 +116,7 @@ fn age(counts: Option<&Value>, now: Timestamp) -> Option<Fault> {
     Some(Fault { is_open: false, message, command })
 }
 
-/// Whether a value has everything of another; a server adds defaults.
+/// Reports whether a value has everything of another; a server adds defaults.
 fn contains(actual: &Value, expected: &Value) -> bool {
     match (actual, expected) {
         (Value::Object(actual), Value::Object(expected)) => expected

@@ -60,7 +60,7 @@ impl Liveness {
     }
 }
 
-/// Whether the controller of this finalizer lives.
+/// Reports whether the controller of this finalizer lives.
 pub(super) fn liveness(
     diagnosis: &Diagnosis<'_>,
     object: &Object,

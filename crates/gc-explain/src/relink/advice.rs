@@ -1,4 +1,4 @@
-//! What a relink cannot do, and the commands that do it.
+//! Problems that a relink cannot solve, and the commands that do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ pub struct Advice {
     pub place: Place,
     /// For people.
     pub text: String,
-    /// What can be done, in order.
+    /// Commands that solve it, in order.
     pub commands: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ fn merge(place: &Place, change: &Value) -> String {
 }
 
 impl Relinker<'_> {
-    /// What is to be known of a namespace, or of the cluster.
+    /// Returns the advice about a namespace, or about the cluster.
     pub(super) fn advise(&self, namespace: &str, found: &Relink) -> Vec<Advice> {
         let mut advice = self.recreated_owners(found);
         advice.extend(absent_owners(found));

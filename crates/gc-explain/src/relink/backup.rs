@@ -1,4 +1,4 @@
-//! What a backup says about the owners of its objects, and where its namespaces were restored.
+//! Owners of the objects in a backup, and the namespaces they were restored to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,7 +78,7 @@ impl Backup {
         true
     }
 
-    /// Whoever writes the status of a custom resource makes what it owns.
+    /// The writer of a custom resource's status creates the objects that it owns.
     fn note_operators(&mut self, identity: &Identity, object: &Value) {
         let group = identity.group.as_str();
         if !group.contains('.') || group.ends_with(".k8s.io") {

@@ -1,4 +1,4 @@
-//! What lives, as far as a relink needs it: metadata, and of volumes and claims what binds them.
+//! Living objects, as far as a relink needs them: metadata, and the binding of volumes and claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -216,20 +216,20 @@ impl Cluster {
         numbers.filter_map(|number| self.objects.get(*number))
     }
 
-    /// Whether objects of a kind live in namespaces; `None` if the kind is not served.
+    /// Reports whether objects of a kind live in namespaces; `None` if the kind is not served.
     pub(super) fn is_namespaced(&self, group: &str, kind: &str) -> Option<bool> {
         let is_it = |resource: &&Resource| *resource.name.group == *group && *resource.kind == *kind;
         self.catalog.all().iter().find(is_it).map(Resource::is_namespaced)
     }
 
-    /// Whether objects in a namespace can refer to an object: one at cluster scope, or in the same namespace.
+    /// Reports whether objects in a namespace can refer to an object: one at cluster scope, or in the same namespace.
     pub(super) fn sees(&self, namespace: &str, number: usize) -> bool {
         let own = self.objects.get(number).map_or("", |living| &living.place.namespace);
         own.is_empty() || own == namespace
     }
 
-    /// Whether the owner of a reference lives, where an object in this namespace can refer to it; what could not be listed
-    /// counts as living.
+    /// Reports whether the owner of a reference lives, where an object in this namespace can refer to it; what could
+    /// not be listed counts as living.
     pub(super) fn lives(&self, reference: &OwnerReference, namespace: &str) -> bool {
         let owner = &reference.coordinates;
         let found = self.by_uid.get(&owner.uid.to_string());

@@ -1,4 +1,4 @@
-//! What becomes of each owner reference.
+//! Fate of each owner reference.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ pub(super) struct Relinker<'a> {
     is_labelled: bool,
 }
 
-/// Whether two references mean the same owner, whatever its UID and version.
+/// Reports whether two references mean the same owner, whatever its UID and version.
 fn is_same_owner(one: &OwnerReference, other: &OwnerReference) -> bool {
     let (one, other) = (&one.coordinates, &other.coordinates);
     one.kind == other.kind
@@ -154,7 +154,7 @@ impl<'a> Relinker<'a> {
         if is_terminating { Err(Left::OwnerTerminating) } else { Ok((number, proof)) }
     }
 
-    /// Whether an object can be the owner of a reference of an object in this namespace.
+    /// Reports whether an object can be the owner of a reference of an object in this namespace.
     fn fit(&self, number: usize, reference: &OwnerReference, namespace: &str) -> Result<usize, Left> {
         let living = &self.cluster.objects[number];
         let Identity { group, kind, .. } = &living.identity;
@@ -200,7 +200,7 @@ impl<'a> Relinker<'a> {
         found
     }
 
-    /// What becomes of the references of an object that does not live.
+    /// Decides about the references of an object that does not exist.
     fn absent(&self, one: &Match<'_>, replacements: &mut Replacements, found: &mut Relink) {
         let Match { identity, saved, namespace } = one;
         let Some(comparison) = &mut found.comparison else { return };
@@ -252,7 +252,7 @@ impl<'a> Relinker<'a> {
         }
     }
 
-    /// What the controller of an object has made in its place; each of these stands for one object.
+    /// Finds the replacement that the object's controller has created; each replacement stands for one object.
     fn replacement(
         &self,
         one: &Match<'_>,
@@ -275,7 +275,7 @@ impl<'a> Relinker<'a> {
         new.pop_first()
     }
 
-    /// Whether the backup has an object of this identity.
+    /// Reports whether the backup has an object of this identity.
     pub(super) fn is_in_backup(&self, living: &LivingObject) -> bool {
         let Some(backup) = self.backup() else { return false };
         let namespace = &living.identity.namespace;
@@ -389,7 +389,7 @@ impl<'a> Relinker<'a> {
     }
 }
 
-/// What controllers have made beside the objects of the backup, by controller and kind.
+/// Objects that controllers have created beside those of the backup, by controller and kind.
 #[derive(Default)]
 struct Replacements(BTreeMap<(String, String, String), BTreeSet<String>>);
 

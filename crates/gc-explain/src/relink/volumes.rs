@@ -1,4 +1,4 @@
-//! Which claims volumes are bound to.
+//! Bindings of volumes and claims.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::owners::{Found, Match, Relinker};
 use super::{Identity, Left, Link, Relink};
 
 impl Relinker<'_> {
-    /// What becomes of the claim of a volume: the change of its `spec`, if there is one.
+    /// Decides about the claim of a volume, and returns the change of its `spec`, if any.
     pub(super) fn claim(
         &self,
         volume: &LivingObject,

@@ -12,12 +12,12 @@ use crate::messages::{condition, content_failure};
 use crate::object::{Object, parse_time};
 use crate::text;
 
-/// How long a namespace controller that has reported on a namespace may report nothing further.
+/// Maximum silence of a namespace controller that has reported on the namespace.
 const WORKING_CONTROLLER_PATIENCE_MILLISECONDS: i64 = 600_000;
 /// The Leases, in `kube-system`, of whoever runs a namespace controller.
 const CONTROLLER_LEASES: [&str; 2] = ["kube-controller-manager", "kubegc-garbage-collector"];
 
-/// What is left behind when a check is deleted.
+/// Consequence of deleting a check.
 pub(super) const NO_LONGER_CHECKED: &str =
     "nothing; what it checks is no longer checked until it is created again";
 
@@ -37,7 +37,7 @@ impl Diagnosis<'_> {
         }
         let inside = self.survey.terminating().keys().filter(|key| *key.namespace == *name);
         holds.extend(inside.map(|key| Hold::Object(key.clone())));
-        // What a broken API or an object holds up is no cause of its own.
+        // An effect of a broken API or object is no cause of its own.
         if holds.is_empty() && namespace.texts("/spec/finalizers").any(|finalizer| finalizer == "kubernetes")
         {
             holds.extend(self.unemptied(namespace).map(Hold::cause));
@@ -258,7 +258,7 @@ impl Diagnosis<'_> {
         })
     }
 
-    /// Who holds a Lease of controllers that collect garbage and empty namespaces.
+    /// Returns the holder of a Lease of controllers that collect garbage and empty namespaces.
     pub(crate) fn collector(&self) -> Option<String> {
         let leases = GroupResource::new("coordination.k8s.io", "leases");
         CONTROLLER_LEASES.iter().find_map(|name| {

@@ -1,4 +1,4 @@
-//! What holds one object that is being deleted.
+//! Holds of one terminating object.
 
 use gc_ownership::NodeView;
 use gc_types::{ObjectKey, Uid};
@@ -22,7 +22,7 @@ const NAMED: usize = 3;
 pub(super) const COMMANDS: usize = 5;
 
 impl Diagnosis<'_> {
-    /// What holds an object, by causes of its own or by other objects that are being deleted.
+    /// Returns the holds of an object: causes of its own, and other terminating objects.
     pub(super) fn holds(&self, key: &ObjectKey, metadata: &Metadata) -> Vec<Hold> {
         let Some(resource) = self.survey.resource(key) else { return Vec::new() };
         let (name, namespace) = (resource.name.clone(), metadata.namespace.to_string());
@@ -148,7 +148,7 @@ impl Diagnosis<'_> {
         found.iter().filter(|controller| !self.is_above(key, uid, controller)).cloned().collect()
     }
 
-    /// Whether what seems to be a controller is the object itself, or the workload that it belongs to.
+    /// Reports whether what seems to be a controller is the object itself, or the workload that it belongs to.
     fn is_above(&self, key: &ObjectKey, uid: &Uid, controller: &Controller) -> bool {
         const GENERATIONS: usize = 4;
         let is_meant = |kind: &str, name: &str| {
@@ -397,7 +397,8 @@ fn look_at(controller: &Controller) -> Option<String> {
     }
 }
 
-/// What blocks may be of a resource that the user who asks may not list: that is for somebody else to see, and nothing to force.
+/// Creates the cause for dependents of resources that the asking user may not list: others can see them, and nothing
+/// is to be forced.
 fn unseen_dependents(resources: &[String]) -> Cause {
     let first = resources.first().map(String::as_str).unwrap_or_default();
     Cause {

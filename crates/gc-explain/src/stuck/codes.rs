@@ -20,7 +20,7 @@ macro_rules! codes {
                 }
             }
 
-            /// What it means.
+            /// Returns the meaning.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self {
@@ -32,7 +32,8 @@ macro_rules! codes {
 }
 
 impl Code {
-    /// Whether it says that a controller has not done something, which is too early to say right after a deletion.
+    /// Reports whether it says that a controller has not done something, which is too early to say right after a
+    /// deletion.
     #[must_use]
     pub const fn is_absence(self) -> bool {
         matches!(

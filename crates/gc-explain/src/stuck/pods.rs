@@ -14,7 +14,7 @@ const NAMED: usize = 3;
 const NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
 
 impl Diagnosis<'_> {
-    /// Whether a pod may still take its time: its deletion time is when its grace period ends.
+    /// Reports whether a pod may still take its time: its deletion time is when its grace period ends.
     pub(super) fn is_in_grace(&self, pod: &Metadata) -> bool {
         pod.deleted.is_some_and(|ends| ends > self.facts.now())
     }

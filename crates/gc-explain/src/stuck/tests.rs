@@ -36,7 +36,7 @@ fn catalog() -> Catalog {
     Catalog::read(core.as_bytes(), named.as_bytes()).unwrap()
 }
 
-/// What is stuck where these objects exist, each given with its resource, and nothing else.
+/// Diagnoses a cluster of exactly these objects, each given with its resource.
 fn stuck(objects: &[(&str, Value)]) -> Vec<Row> {
     answered(objects, diagnose)
 }
@@ -129,7 +129,7 @@ fn each_finalizer_is_removed_by_its_own_command() {
     assert_eq!((left.len(), commands.len()), (0, 3), "{commands:#?}");
 }
 
-/// Whoever asked for orphaning must not lose the dependents by the command that ends the deletion.
+/// The command that ends an orphaning deletion must not lose the dependents.
 #[test]
 fn dependents_that_were_to_be_orphaned_are_saved_first() {
     let rows =
@@ -171,7 +171,7 @@ fn a_namespace_controller_that_works_is_not_called_absent() {
     assert_eq!(force.strands, "nothing: it is empty");
 }
 
-/// What creates the users of a claim again is scaled down; a pod of its own is deleted.
+/// Controllers that would create users of the claim again are scaled down; a bare pod is deleted.
 #[test]
 fn the_users_of_a_claim_are_ended_where_they_come_from() {
     let user = |pod: Value| {

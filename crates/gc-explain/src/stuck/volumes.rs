@@ -21,7 +21,7 @@ const NAMED: usize = 3;
 /// Kinds that create their pods again until they are scaled down.
 const SCALED: [&str; 3] = ["Deployment", "ReplicaSet", "StatefulSet"];
 
-/// How long whatever deletes the storage of a volume may take before it is reported.
+/// Maximum time to delete the storage of a volume before it is reported.
 const STORAGE_PATIENCE_MILLISECONDS: i64 = 600_000;
 
 /// An object as the retention module of its kind reads it.

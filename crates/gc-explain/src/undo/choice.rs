@@ -1,4 +1,4 @@
-//! Which recorded deletions a question is about: what one act has deleted, and of each name the last object alone.
+//! Recorded deletions that a question is about: those of one act, and the last object of each name.
 //!
 //! A store of records may be larger than memory. An [`Index`] keeps of each record what the choice needs, and not its contents; the
 //! records that are chosen are read a second time.
@@ -11,15 +11,17 @@ use serde_json::Value;
 use super::Record;
 use crate::object::parse_time;
 
-/// What a recorder's clock and the server's may differ by, milliseconds. What went earlier than a namespace did not go with it.
+/// Maximum difference of the clocks of the recorder and the server, milliseconds. What went earlier than a namespace
+/// did not go with it.
 const CLOCK_SLACK_MILLISECONDS: i64 = 2_000;
-/// What a dependent may be recorded before its owner, milliseconds: each resource has a watch of its own.
+/// Maximum time that a dependent may be recorded before its owner, milliseconds: each resource has a watch of its
+/// own.
 const WATCH_SLACK_MILLISECONDS: i64 = 30_000;
 
-/// Whether a choice is about a record.
+/// Predicate that selects records.
 pub type RecordPredicate<'a> = &'a dyn Fn(&Record) -> bool;
 
-/// Which deletions are undone.
+/// Selection of the deletions to undo.
 pub enum Choice<'a> {
     /// The last deletion of each selected object, with everything that went because of it.
     Last(RecordPredicate<'a>),
@@ -59,7 +61,7 @@ pub struct ChosenRecords {
 }
 
 impl ChosenRecords {
-    /// Whether this very record is chosen.
+    /// Reports whether this very record is chosen.
     #[must_use]
     pub fn takes(&self, record: &Record) -> bool {
         self.records.get(record.uid()) == Some(&record.at)
@@ -194,7 +196,7 @@ fn newest_of_each_name<'a>(
     newest
 }
 
-/// Whether an object gives somebody rights, or has the server ask somebody about every request.
+/// Reports whether an object gives somebody rights, or has the server ask somebody about every request.
 pub(super) fn grants_rights(record: &Record) -> bool {
     let group = record.text("/apiVersion").split_once('/').map_or("", |(group, _)| group);
     match (group, record.text("/kind")) {

@@ -263,7 +263,7 @@ fn rings_are_planned_as_well() {
     );
 }
 
-/// What was deleted days before has nothing to do with the deletion of its namespace, or of its owner.
+/// Deletions of other days are unrelated to the deletion of the namespace or the owner.
 #[test]
 fn only_what_went_along_comes_back() {
     const DAY: i64 = 86_400_000;
@@ -368,7 +368,8 @@ fn pods_that_ran_until_their_deletion_come_back() {
     }
 }
 
-/// What controllers make for every namespace and Service is theirs; what a Deployment keeps to go back to is not made again.
+/// Controllers create the objects of every namespace and Service; the rollback history of a Deployment is not created
+/// again.
 #[test]
 fn controllers_make_what_is_theirs() {
     let revision =

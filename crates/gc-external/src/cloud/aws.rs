@@ -27,7 +27,7 @@ use signature::{Signing, escape};
 
 /// Maximum number of lookups that are combined into one call (values of one filter).
 const BATCH: usize = 200;
-/// How long lookups are collected before they are sent in one call.
+/// Time in which lookups are collected into one call.
 const COLLECTING: Duration = Duration::from_millis(50);
 /// Maximum number of queued lookups; further ones wait for room.
 const QUEUED: usize = 256;
@@ -40,12 +40,12 @@ const MAX_PAGE_BYTES: usize = 16 << 20;
 const VERSION: &str = "2016-11-15";
 const CONTENT_TYPE: &str = "application/x-www-form-urlencoded; charset=utf-8";
 
-/// Whether a byte may be part of the name of a region, or of any other name that becomes part of a host name.
+/// Reports whether a byte may be part of the name of a region, or of any other name that becomes part of a host name.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'
 }
 
-/// Whether this can be the name of a region.
+/// Reports whether this can be the name of a region.
 fn is_region(region: &str) -> bool {
     (1..=32).contains(&region.len()) && region.bytes().all(is_plain)
 }
@@ -131,7 +131,7 @@ pub enum Ec2Error {
     Ended,
 }
 
-/// How to reach EC2.
+/// Connection settings of EC2.
 #[derive(Clone, Debug)]
 pub struct Ec2Options {
     /// Its region.
@@ -261,8 +261,9 @@ pub(crate) fn question(machine: &Machine, region: &str) -> Result<Lookup, Ec2Err
     Ok(Lookup { question: Question::Id(instance), absence })
 }
 
-/// Whether EC2 gives an instance of this region such a private DNS name: `ip-10-0-0-1` or its ID, in the domain of the
-/// region. One that is not found no longer exists; any other name may be that of an instance that exists.
+/// Reports whether EC2 gives an instance of this region such a private DNS name: `ip-10-0-0-1` or its ID, in the
+/// domain of the region. One that is not found no longer exists; any other name may be that of an instance that
+/// exists.
 fn is_private_name(name: &str, region: &str) -> bool {
     let Some((host, domain)) = name.split_once('.') else { return false };
     let of_region = match region {

@@ -27,7 +27,7 @@ pub(crate) enum FetchError {
     Body(String),
 }
 
-/// Whether a URL is allowed: any server that can be verified, and this machine.
+/// Reports whether a URL is allowed: any server that can be verified, and this machine.
 pub(crate) fn allowed(uri: &Uri) -> bool {
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     let here = || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());

@@ -60,7 +60,7 @@ pub enum ExecError {
     Answer {
         /// The command.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         error: AnswerError,
     },
 }

@@ -40,7 +40,7 @@ pub enum InventoryError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// The inventory is older than it may be: newer machines are not on it.

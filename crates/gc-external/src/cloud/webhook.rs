@@ -33,7 +33,7 @@ pub enum WebhookError {
     Authorities {
         /// The file; empty for those of this machine.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// The token cannot be read.
@@ -41,7 +41,7 @@ pub enum WebhookError {
     Token {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// No connection, or it broke.
@@ -75,7 +75,7 @@ pub enum WebhookError {
     Body {
         /// The URL.
         url: String,
-        /// What went wrong.
+        /// The error.
         why: String,
     },
     /// Not an answer to the lookup.
@@ -83,12 +83,12 @@ pub enum WebhookError {
     Answer {
         /// The URL.
         url: String,
-        /// What is wrong with it.
+        /// The error.
         error: AnswerError,
     },
 }
 
-/// How to reach a webhook.
+/// Connection settings of a webhook.
 #[derive(Clone, Debug)]
 pub struct WebhookOptions {
     /// The URL.

@@ -75,7 +75,7 @@ impl CsiClient {
         Ok(())
     }
 
-    /// Whether it is the expected driver, ready, and able to delete volumes.
+    /// Reports whether it is the expected driver, ready, and able to delete volumes.
     async fn check(&self) -> Result<(), CsiError> {
         let expected = self.endpoint.driver();
         let info: protocol::GetPluginInfoResponse =

@@ -62,7 +62,7 @@ pub enum CsiError {
 }
 
 impl CsiError {
-    /// Whether the driver says that the volume is in use.
+    /// Reports whether the driver says that the volume is in use.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         matches!(self, Self::Status { code: tonic::Code::FailedPrecondition, .. })

@@ -58,7 +58,7 @@ struct DeleteVolume {
     secrets: HashMap<String, String>,
 }
 
-/// How the driver misbehaves.
+/// Misbehaviour of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mood {
     /// Not at all.

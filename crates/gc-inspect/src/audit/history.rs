@@ -1,11 +1,11 @@
-//! What an audit log has of one object: of the last object with its name, the deletion that began its end.
+//! History of one object in an audit log: of the last object with its name, the deletion that began its end.
 
 use jiff::Timestamp;
 
 /// Facts of one object that are remembered, the newest.
 const FACTS: usize = 200;
 
-/// How a request is known to have been about the object.
+/// Evidence that a request was about the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Relation {
     /// By its name.
@@ -29,7 +29,7 @@ pub(crate) struct Deletion {
     pub(crate) line: String,
 }
 
-/// What is known, in any order.
+/// Known events, in any order.
 #[derive(Debug, Default)]
 pub(super) struct History {
     facts: Vec<(Timestamp, Option<Deletion>)>,
@@ -57,7 +57,7 @@ impl History {
 
     /// It was deleted, as far as is known.
     pub(crate) fn deleted(&mut self, at: Timestamp, deletion: Deletion) {
-        // What empties a namespace tries again and again.
+        // A component that empties a namespace tries again and again.
         let repeats = |(_, last): &(Timestamp, Option<Deletion>)| {
             last.as_ref().is_some_and(|last| last.user == deletion.user && last.about == deletion.about)
         };
@@ -74,7 +74,7 @@ impl History {
         self.facts.push((at, fact));
     }
 
-    /// Whether it has a deletion.
+    /// Reports whether it has a deletion.
     pub(super) fn has_deletion(&self) -> bool {
         self.facts.iter().any(|(_, fact)| fact.is_some())
     }

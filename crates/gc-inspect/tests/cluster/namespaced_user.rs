@@ -18,7 +18,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What an answer costs at most.
+/// Maximum number of requests of an answer.
 const MAX_REQUESTS: usize = 10;
 
 /// Creates an object; its UID.
@@ -117,7 +117,7 @@ async fn a_tree_says_what_became_of_owners() {
     server.shutdown().await;
 }
 
-/// What may not be read is not asked for, and is named in one line.
+/// Resources without read permission are not requested, and are named in one line.
 #[tokio::test]
 async fn a_report_names_what_may_not_be_read_once() {
     const MAX_REQUESTS_OF_A_REPORT: usize = 20;
@@ -209,7 +209,7 @@ async fn a_role_in_one_namespace_is_enough() {
     server.shutdown().await;
 }
 
-/// What may not be read is never said not to exist, nor to be used.
+/// An unreadable object is never reported as absent, or as used.
 #[tokio::test]
 async fn what_may_not_be_read_is_not_said_to_be_absent() {
     let (server, admin) = shop().await;
@@ -240,7 +240,7 @@ async fn what_may_not_be_read_is_not_said_to_be_absent() {
     server.shutdown().await;
 }
 
-/// What a user may not list is not taken for the cause of a deletion that hangs.
+/// A resource that the user may not list is not reported as the cause of a stuck deletion.
 #[tokio::test]
 async fn what_may_not_be_listed_is_no_root_cause() {
     let (server, admin) = shop().await;

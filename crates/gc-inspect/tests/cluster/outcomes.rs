@@ -31,7 +31,7 @@ const REST: Duration = Duration::from_millis(20);
 const NODE_QUARANTINE: Duration = Duration::from_mins(2);
 /// A foreground deletion over a chain, and a namespace, need the actors more than once.
 const ACTS: usize = 20;
-/// How long the namespace controller may take until it begins with a namespace, and how often is looked.
+/// Maximum time until the namespace controller starts on a namespace, and the interval of the checks.
 const NAMESPACE_PATIENCE: Duration = Duration::from_secs(20);
 const NAMESPACE_PAUSE: Duration = Duration::from_millis(200);
 
@@ -53,7 +53,7 @@ struct Built {
     radius: BlastRadius,
 }
 
-/// What is stored of an object.
+/// Stored state of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StoredObject {
     title: String,
@@ -66,7 +66,7 @@ struct StoredObject {
 
 type Contents = BTreeMap<String, StoredObject>;
 
-/// What was there when the plans were made, and what they are about.
+/// State when the plans were made, and their targets.
 struct PlannedState<'a> {
     before: &'a Contents,
     planned: BTreeSet<String>,
@@ -281,8 +281,9 @@ fn terminating_namespaces(contents: &Contents) -> BTreeSet<&str> {
     terminating.filter_map(|stored| stored.title.strip_prefix("Namespace/")).collect()
 }
 
-/// Whether the namespace controller has yet to begin with a namespace. It deletes the pods before all else, and after a failure
-/// (of discovery while a definition is deleted) tries again seconds later, which no clock of the tests shortens.
+/// Reports whether the namespace controller has yet to begin with a namespace. It deletes the pods before all else,
+/// and after a failure (of discovery while a definition is deleted) tries again seconds later, which no clock of the
+/// tests shortens.
 fn has_untouched_pods(contents: &Contents) -> bool {
     let terminating = terminating_namespaces(contents);
     contents.values().any(|stored| {
@@ -344,13 +345,13 @@ fn targets(built: &Built, gatherer: &Gatherer, before: &Contents) -> Vec<(Target
     found
 }
 
-/// Whether the plan says that the deletion does not even begin before something else is released.
+/// Reports whether the plan says that the deletion does not even begin before something else is released.
 fn is_put_off(item: Option<&&Item>) -> bool {
     item.is_some_and(|item| item.remarks.iter().any(|remark| remark == PUT_OFF))
 }
 
-/// What is not as planned: at first, after controllers that work have removed their finalizers, and after all others were
-/// removed as well.
+/// Returns the differences to the plan: at first, after working controllers have removed their finalizers, and after
+/// all others were removed as well.
 fn differences(built: &Built, before: &Contents, looks: [&Contents; 3]) -> Vec<String> {
     let mut wrong = Vec::new();
     let own: BTreeSet<&String> = built.uids.iter().chain([&built.namespace_uid]).collect();
@@ -359,7 +360,7 @@ fn differences(built: &Built, before: &Contents, looks: [&Contents; 3]) -> Vec<S
     for (uid, was) in before.iter().filter(|(uid, _)| own.contains(uid)) {
         let what = |contents: &Contents| match contents.get(uid) {
             None => "gone",
-            // What is left of it is the next look of its controller, seconds later.
+            // The rest of it is removed by its controller's next pass, seconds later.
             Some(stored) if stored.is_terminating && is_empty_namespace(stored, contents) => "gone",
             Some(stored) if stored.is_terminating => "held",
             Some(stored) if stored.owners != was.owners => "released",

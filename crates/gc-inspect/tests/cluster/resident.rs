@@ -46,7 +46,7 @@ impl Resident for Graph {
     }
 }
 
-/// What a view shows: every object with its state, and what is stuck.
+/// Formats a view: every object with its state, and the stuck ones.
 fn shown(view: &View) -> (Vec<String>, Vec<Value>, Vec<String>) {
     let objects = view.survey.engine.select(|_| true).into_iter();
     let objects = objects
@@ -240,7 +240,7 @@ async fn a_namespace_is_planned_from_the_graph() {
     shop.server.shutdown().await;
 }
 
-/// What is wrong with references comes from the graph: only owners that it does not know are read.
+/// References are examined in the graph: only owners that it does not know are read.
 #[tokio::test]
 async fn references_are_examined_in_the_graph() {
     /// One for each kind whose objects are read whole, and two for each owner that is nowhere.

@@ -14,7 +14,7 @@ use crate::connection::RequestError;
 use crate::observer::NoObserver;
 use crate::retention::retention_table;
 
-/// Whatever sends something else than a GET, and how it gets the client that it sends with.
+/// Every file that sends requests other than GET, and the source of its client.
 const WRITERS: [(&str, &str); 4] = [
     ("event_recorder.rs", "of `Setup::driver` and `ControllerSurroundings::new`"),
     ("namespaces/requests.rs", "of `ControllerSurroundings::reading_only`"),
@@ -33,7 +33,7 @@ fn files(folder: &Path, into: &mut Vec<std::path::PathBuf>) {
     }
 }
 
-/// Who adds a writer lets it have its client from the gate, adds it here, and below.
+/// A new writer must take its client from the gate, and be added here and below.
 #[test]
 fn every_writer_is_known() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

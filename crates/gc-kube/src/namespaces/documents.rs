@@ -1,4 +1,4 @@
-//! What the namespace controller asks for, and what discovery answers, in the words of `gc_collectors::namespaces`.
+//! Requests of the namespace controller and answers of discovery, in the types of `gc_collectors::namespaces`.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(crate) fn problem(path: &str, code: u16, body: &Value) -> String {
     format!("{path} was answered with {code}: {}", body["message"].as_str().unwrap_or("(no message)"))
 }
 
-/// What discovery says, as far as it can be in namespaces.
+/// Returns the namespaced part of discovery.
 pub(crate) fn served(discovered: &Discovery) -> ServedResources {
     let deletable =
         |found: &ServedResource| found.scope == Scope::Namespaced && found.verbs.contains("delete");

@@ -35,9 +35,9 @@ pub(crate) struct Requests {
     pub(crate) client: ApiClient,
     pub(crate) trace: Arc<Trace>,
     pub(crate) clock: Clock,
-    /// What the last call of a question says about the server, and the number of its calls.
+    /// Evidence of a question's last call about the server, and the number of its calls.
     signal: Option<(Signal, u32)>,
-    /// How many objects a question has deleted.
+    /// Number of objects that a question has deleted.
     deleted: u64,
 }
 
@@ -132,7 +132,7 @@ impl Requests {
             |outcome: &Outcome| trace.not_deleted_together(resource, namespace, outcome, begun.elapsed());
         match answered.inspect_err(|failed| report(&unanswered(failed)))? {
             (200..=299, body) => {
-                // What was there; a server that does not say has deleted it all the same.
+                // Objects that existed before; a server that does not list them has deleted them all the same.
                 let items: Vec<Item> = body["items"].as_array().into_iter().flatten().map(item).collect();
                 self.deleted = items.iter().filter(|item| !item.deleting).count() as u64;
                 self.trace.deleted_together(resource, namespace, &items, begun.elapsed()).await;
@@ -176,7 +176,7 @@ impl Requests {
 
     /// The metadata of a whole collection.
     pub(crate) async fn list(&mut self, path: &str, asked: &ResourceInfo) -> Result<Vec<Value>, Reply> {
-        // What is not the list that was asked for says nothing of what is there.
+        // A document other than the requested list reveals nothing about the contents.
         let no_list = |why: &dyn std::fmt::Display| Reply::Failed {
             why: format!("GET {path} was answered with no list: {why}"),
             may_be_at_work: false,

@@ -17,7 +17,7 @@ use super::*;
 
 mod dry_run;
 
-/// What the server has and how it fails.
+/// Contents of the server, and its failures.
 #[derive(Default)]
 struct World {
     /// Resources as discovery has them: group, resource.
@@ -42,7 +42,7 @@ struct World {
     silent: BTreeSet<&'static str>,
     /// Number of the next requests about the namespace itself, or for the list of all, that are answered with 503.
     outage: usize,
-    /// How often discovery was asked for.
+    /// Number of discovery requests.
     discoveries: usize,
     /// Discovery is answered with 503.
     undiscovered: bool,
@@ -306,8 +306,8 @@ async fn the_scenarios_of_a_pass() {
     }
 }
 
-/// What a pass that failed in part has found empty is not asked for again by the next, unless that was long ago, or another
-/// namespace has the name; what could not be listed to its end is.
+/// A pass does not ask again for resources that an earlier, partly failed pass found empty, unless that was long ago
+/// or another namespace has the name; it lists again those that could not be listed to their end.
 #[tokio::test]
 async fn a_pass_goes_on_where_the_last_one_failed() {
     type Change = fn(&mut World);
@@ -551,7 +551,8 @@ async fn what_cannot_be_emptied_is_counted_and_reported_once() {
     assert_eq!(recorder.0.lock().unwrap().get("kubegc_namespace_requests{delete,500}"), Some(&1.0));
 }
 
-/// What was terminating before was asked for once, and an error taken for all namespaces: for a minute, none was finalized.
+/// Namespaces that were terminating before were listed once, and an error was taken for an answer: none was finalized
+/// for a minute.
 #[tokio::test]
 async fn passes_begin_when_what_they_inherit_is_known() {
     let recorder = Arc::new(Recorder::default());
@@ -715,7 +716,7 @@ impl RestrictedController {
     }
 }
 
-/// Which part of its rules a request needs; nothing for discovery, which everybody may ask for.
+/// Returns the rule that a request needs; empty for discovery, which is open to everybody.
 fn asked(request: &Request<Full<Bytes>>) -> String {
     let segments: Vec<&str> = request.uri().path().split('/').filter(|part| !part.is_empty()).collect();
     let (["api", _, rest @ ..] | ["apis", _, _, rest @ ..]) = segments.as_slice() else {

@@ -59,7 +59,7 @@ pub struct DeletedWithDefinition {
     pub uid: Uid,
     /// The version that was deleted.
     pub resource_version: ResourceVersion,
-    /// What the deletion rests on.
+    /// Evidence for the deletion.
     pub evidence: String,
 }
 
@@ -98,7 +98,7 @@ impl Trace {
         Arc::clone(&self.observer)
     }
 
-    /// What the numbers of resources mean.
+    /// Returns the resources by number.
     #[must_use]
     pub fn table(&self) -> ResourceTable {
         self.table.clone()

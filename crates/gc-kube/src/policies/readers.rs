@@ -1,4 +1,4 @@
-//! What is read of policies, and of the objects that they are about.
+//! Facts that are read of policies and of their targets.
 
 use gc_collectors::objects::FactsError;
 use gc_collectors::policies::roster::{Observation, Watch};

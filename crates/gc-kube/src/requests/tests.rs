@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 const UID: &str = "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6";
 const PODS: ResourceId = ResourceId(1);
 
-/// What the server is to answer: status code, content type and body.
+/// Scripted answer: status code, content type and body.
 type ScriptedAnswer = (u16, &'static str, String);
 
 struct Fixture {

@@ -15,7 +15,7 @@ pub const MAX_FRAME_BYTES: usize = 16 << 20;
 pub struct Frames {
     encoding: Encoding,
     buffer: BytesMut,
-    /// How much of the buffer is known to hold no line feed.
+    /// Bytes at the start of the buffer that are known to hold no line feed.
     searched: usize,
 }
 

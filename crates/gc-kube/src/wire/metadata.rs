@@ -17,14 +17,14 @@ use serde::Deserialize;
 use super::interner::Interner;
 use super::protobuf::{DecodeError, Fields, Value};
 
-/// What a protobuf body of the API starts with.
+/// Prefix of protobuf bodies of the API.
 pub(crate) const PROTOBUF_MAGIC: &[u8; 4] = b"k8s\0";
 /// The annotation on the bookmark that ends a streamed initial list.
 pub(crate) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// Go's zero time is in the year 1.
 const GO_ZERO_SECONDS: i64 = -62_135_596_800;
 
-/// How a body is written.
+/// Encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// `application/vnd.kubernetes.protobuf`
@@ -77,22 +77,22 @@ pub struct Metadata<'a> {
     pub uid: Cow<'a, str>,
     /// `resourceVersion`
     pub resource_version: Cow<'a, str>,
-    /// Whether there is a `deletionTimestamp`.
+    /// True if there is a `deletionTimestamp`.
     pub deleting: bool,
     /// `finalizers`
     pub finalizers: Vec<Cow<'a, str>>,
     /// `ownerReferences`
     pub owners: Vec<Owner<'a>>,
-    /// Whether the annotation stands on it that ends a streamed initial list.
+    /// True if the annotation stands on it that ends a streamed initial list.
     pub initial_events_end: bool,
-    /// What its annotations say about its retention; without any, the creation is not read either.
+    /// Retention annotations; without any, the creation time is not read either.
     pub marks: Marks,
     /// By what tools track it.
     pub tracking: BTreeMap<TrackingMark, Cow<'a, str>>,
 }
 
 impl Metadata<'_> {
-    /// What its annotations say about its retention, if they say anything.
+    /// Returns the retention annotations, if it has any.
     #[must_use]
     pub fn shared_marks(&self) -> Option<Arc<Marks>> {
         (!self.marks.is_empty()).then(|| Arc::new(self.marks.clone()))
@@ -580,7 +580,7 @@ struct JsonMetadata<'a> {
     labels: JsonLabels,
 }
 
-/// What marks of tracking say, in the order of [`TrackingMark::ALL`].
+/// Values of tracking marks, in the order of [`TrackingMark::ALL`].
 type Tracking = [Option<Arc<str>>; TrackingMark::ALL.len()];
 
 #[derive(Default)]

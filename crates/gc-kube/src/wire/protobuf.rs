@@ -27,9 +27,9 @@ pub enum DecodeError {
     /// A frame of a watch stream beyond the bound.
     #[error("a frame of {size} bytes exceeds the limit of {limit} bytes")]
     FrameTooLarge {
-        /// What it announced.
+        /// Announced size in bytes.
         size: usize,
-        /// What is taken.
+        /// Accepted size in bytes.
         limit: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! What foreground and orphan deletions cost: lists per resource type, whatever the number of owners and namespaces.
+//! Cost of foreground and orphan deletions: lists per resource type, whatever the number of owners and namespaces.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const BEFORE: u64 = 50;
 /// The version of the first mark.
 const MARKED: u64 = 100;
 
-/// What observers get, which is what the journal and the metrics show.
+/// Deliveries to observers, which the journal and the metrics show.
 #[derive(Default)]
 struct CountingObserver {
     requests: Mutex<BTreeMap<&'static str, usize>>,
@@ -49,7 +49,7 @@ fn owner(number: usize, finalizer: &str, marked: bool) -> Value {
     object
 }
 
-/// How the server's cache behaves.
+/// Behaviour of the server's cache.
 #[derive(Clone, Copy, PartialEq)]
 enum Cache {
     Fresh,
@@ -198,7 +198,7 @@ async fn owners_that_come_one_by_one_cost_no_more_lists_a_second() {
     let lists: Vec<_> = seen.iter().filter(|(_, what)| what.starts_with("list")).map(|(at, _)| *at).collect();
     assert!(lists.len() <= 4 * RESOURCES, "{}", lists.len());
     for window in lists.windows(RESOURCES + 1) {
-        // What was sent within a second may be seen within a little less.
+        // Requests sent within a second may arrive within a little less.
         let took = window[RESOURCES] - window[0];
         assert!(took >= Duration::from_millis(900), "{took:?}, {seen:?}");
     }

@@ -14,7 +14,7 @@ use gc_types::{
 
 use super::*;
 
-/// What a test's collector decides about each node, once.
+/// Decision of a test's collector about each node, once.
 type ScriptedDecision = fn(&ObjectKey, u64) -> Request;
 
 /// A collector that records its observations.
@@ -178,7 +178,7 @@ async fn pages_are_listed_and_changes_watched_from_there() {
                 vec![change("MODIFIED", &node("n1", 11)), change("DELETED", &node("n2", 12)), bookmark(20)],
                 End::Cut,
             ),
-            // Whoever was unreachable may have been restored from a backup: it is asked how far it is.
+            // A server that was unreachable may have been restored from a backup, so its version is read.
             page(20, "", &[]),
             Script::Watch(vec![change("ADDED", &node("n3", 21))], End::Open),
         ],
@@ -222,7 +222,7 @@ async fn what_fails_is_tried_again_and_nothing_is_skipped() {
             Script::Answer(500, json!({"message": "oops"})),
             Script::Answer(200, json!("no list")),
             page(10, "", &[]),
-            // What cannot be read is asked for again, from before it.
+            // An unreadable event is requested again, from the version before it.
             Script::Watch(
                 vec![change("ADDED", &node("n1", 11)), change("ADDED", &json!("no node"))],
                 End::Open,
@@ -233,11 +233,11 @@ async fn what_fails_is_tried_again_and_nothing_is_skipped() {
         None,
         false,
     );
-    // What was read together with it, before it, is delivered.
+    // Events that arrived with it, before it, are delivered.
     run.expect(&["list", "list", "list", "synced", "n1 11 true", "n2 12 true"]).await;
 }
 
-/// What is asked of others on behalf of version 5.
+/// Returns the look-up that is sent to others on behalf of version 5.
 fn look_up(key: &ObjectKey, version: u64) -> Request {
     Request::Outside {
         key: key.clone(),

@@ -1,4 +1,4 @@
-//! What is served changes while the collector runs.
+//! The served resources change while the collector runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -24,7 +24,7 @@ struct World {
     board: StatusBoard,
 }
 
-/// Which resources come and go.
+/// Returns the event as text if it is about resources.
 fn of_resources(event: Event) -> Option<String> {
     Some(match event {
         Event::ResourceServed(info) => format!("served {}", info.gvr.resource),

@@ -15,7 +15,7 @@ const fn rule(group: &'static str, resource: &'static str, verbs: &'static [&'st
     Rule { group, resource, names: &[], verbs }
 }
 
-/// What a policy about ConfigMaps needs; of the last one, which servers hold which groups, the answer may also be no.
+/// Permissions for a policy about ConfigMaps; the review of the last one may also be denied.
 const ABOUT_CONFIG_MAPS: &[Rule] = &[
     rule("kubegc.io", "retentionpolicies", &["list", "watch"]),
     rule("kubegc.io", "retentionpolicies/status", &["patch"]),
@@ -81,7 +81,7 @@ async fn a_dry_run_of_a_policy_tells_each_object_once() {
     world
         .create(POLICIES, json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy", "metadata": {"name": "p"}, "spec": spec.clone()}))
         .await;
-    // What a collector that acts has shown already.
+    // A collector that acts has already shown its findings.
     let digest = gc_collectors::policies::engine::digest(&spec);
     let shown = json!({"status": {"observedGeneration": 1, "observedSpec": digest, "due": 1, "selected": 1}});
     world.patch(&format!("{POLICIES}/p/status"), shown).await;

@@ -1,4 +1,4 @@
-//! What an agent would do, and why: queries that change nothing.
+//! Previews of an agent: queries that change nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,21 +57,21 @@ pub struct ContainerView {
     pub plan: ContainerPlan,
     /// Sandboxes that would be removed.
     pub sandboxes: Vec<SandboxRemoval>,
-    /// What is kept as long as it is unknown which pods exist, as text.
+    /// Items that are kept while the existing pods are unknown, as a message.
     pub reservations: Option<String>,
-    /// How to read the dates of the listed objects.
+    /// Converter for the dates of the listed objects.
     dates: WallDates,
 }
 
 impl ContainerView {
-    /// How old a container is.
+    /// Returns the age of a container.
     #[must_use]
     pub fn age(&self, listed: &ListedContainer) -> GoDuration {
         self.dates.now().since(self.dates.read(listed.container.created_at))
     }
 }
 
-/// What a dry run would do.
+/// Result of a dry run.
 #[derive(Debug, Default)]
 pub struct Preview {
     /// Images, if they are collected.
@@ -91,7 +91,7 @@ pub struct DiskUse {
     pub inodes_usage_percent: u8,
     /// When collection begins and ends.
     pub thresholds: Thresholds,
-    /// What must be freed, if it is over its threshold; [`u64::MAX`] where inodes alone are short.
+    /// Bytes to free, if it is over its threshold; [`u64::MAX`] where inodes alone are short.
     pub missing_bytes: Option<u64>,
 }
 
@@ -135,7 +135,7 @@ impl Agent {
         Ok(self.view_containers(observation))
     }
 
-    /// What one pass of each collector would remove.
+    /// Previews one pass of each collector.
     pub async fn preview(mut self, state_dir: &Path, collect: &[Collect]) -> Result<Preview> {
         let mut found = Preview::default();
         if collect.contains(&Collect::Images) {
@@ -228,7 +228,7 @@ impl Agent {
     }
 }
 
-/// How many bytes a goal lacks. If only inodes are short, it is unknown in advance how many each image uses.
+/// Returns the bytes that a goal lacks. If only inodes are short, it is unknown in advance how many each image uses.
 fn missing_bytes(goal: &Goal, filesystem: &Filesystem) -> u64 {
     match goal.missing_bytes(filesystem) {
         0 => u64::MAX,

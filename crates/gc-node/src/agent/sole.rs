@@ -20,9 +20,9 @@ use crate::{images, uses};
 pub(super) const IMAGE_PERIOD: Duration = Duration::from_mins(5);
 const CONTAINER_PERIOD: Duration = Duration::from_mins(1);
 const PRESSURE_PERIOD: Duration = Duration::from_secs(10);
-/// How often uses from events are saved, if there were any.
+/// Interval of saving uses from events, if there were any.
 const USES_PERIOD: Duration = Duration::from_mins(1);
-/// How often removals are reported to the cluster, if there were any.
+/// Interval of reports to the cluster, if there were removals.
 const REPORT_PERIOD: Duration = IMAGE_PERIOD;
 
 /// An agent that runs alone, and that remembers what earlier ones have learnt.
@@ -51,7 +51,7 @@ impl Locks {
 /// The result of one pass of each collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pass {
-    /// What was removed.
+    /// Removals so far.
     pub tally: Tally,
     /// The failures, if any.
     pub failure: Option<String>,
@@ -149,7 +149,7 @@ impl SoleAgent {
                 () = sleep_until(pressure_loop.next) => {
                     if let Err(error) = agent.relieve_pressure(collect, &self.state, stop).await {
                         warn!("disk pressure: {error:#}");
-                        // What could not be freed now cannot be freed in ten seconds either.
+                        // Space that cannot be freed now cannot be freed in ten seconds either.
                         pressure_loop.next = tokio::time::Instant::now() + CONTAINER_PERIOD;
                     } else {
                         pressure_loop.ended(tokio::time::Instant::now());

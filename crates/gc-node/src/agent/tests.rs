@@ -266,7 +266,7 @@ async fn the_first_batch_of_images_is_small() {
     assert!(measured.windows(2).all(|two| two[1] - two[0] <= 64), "{measured:?}");
 }
 
-/// Whatever the concurrency of images is: eight containers are removed at the same time, and none is begun after a
+/// Eight containers are removed at the same time, whatever the concurrency of images, and none is started after a
 /// stop was requested.
 #[tokio::test]
 async fn few_containers_are_removed_at_once() {
@@ -289,7 +289,7 @@ async fn few_containers_are_removed_at_once() {
             removal.then_some(Answer::Silence)
         });
     }
-    // Whether it was performed is unknown: there was no answer.
+    // The result is unknown: there was no answer.
     drop(world.agent.container_pass(false, &world.state, &world.stop).await);
     assert_eq!(world.fake.state().called("RemoveContainer").len(), 8);
 }

@@ -134,7 +134,7 @@ impl Barriers {
         Some(node)
     }
 
-    /// Whether no owner waits for a resource.
+    /// Reports whether no owner waits for a resource.
     pub(super) fn holds_none(&self) -> bool {
         self.held.is_empty()
     }

@@ -7,7 +7,7 @@ use gc_types::Timestamp;
 use super::identity::Identity;
 use crate::graph::{NodeId, ResourceIndex};
 
-/// What happens at a time.
+/// Event at a time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
     /// The wait at start is over.

@@ -5,9 +5,9 @@
 pub struct Config {
     /// Maximum number of effects in flight (returned and not yet `Done`).
     pub effects_in_flight: usize,
-    /// How long actions wait at start for resources whose first list has not arrived, milliseconds.
+    /// Maximum wait of actions at start for resources whose first list has not arrived, milliseconds.
     pub startup_wait_milliseconds: i64,
-    /// How long the removal of a finalizer waits for a resource that cannot catch up, milliseconds.
+    /// Maximum wait of a finalizer's removal for a resource that cannot catch up, milliseconds.
     pub gap_wait_milliseconds: i64,
     /// Longest wait of an owner that orphans its dependents for a resource that was withdrawn since it was marked, milliseconds.
     pub withdrawn_wait_milliseconds: i64,
@@ -16,7 +16,7 @@ pub struct Config {
     pub barrier_quiet_milliseconds: i64,
     /// … and after this time at the latest, milliseconds.
     pub barrier_gathers_milliseconds: i64,
-    /// How long an unobserved owner may still arrive on its watch before a live read, milliseconds.
+    /// Time for an unobserved owner to arrive on its watch before a live read, milliseconds.
     pub verify_patience_milliseconds: i64,
     /// First delay between two live reads of an owner that lives but does not arrive on a watch, milliseconds.
     pub poll_first_milliseconds: i64,

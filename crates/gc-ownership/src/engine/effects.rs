@@ -56,7 +56,7 @@ pub(super) struct PendingEffect {
     pub(super) lanes: HeldLanes,
 }
 
-/// What is wanted, and what is in flight.
+/// Pending effects, and those in flight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Effects {
     /// The decision of the last turn, until it is launched in the same call.
@@ -123,7 +123,7 @@ impl Effects {
         self.next_number
     }
 
-    /// Whether the last decision was launched.
+    /// Reports whether the last decision was launched.
     pub(super) fn has_launched_all(&self) -> bool {
         self.decided.is_none()
     }

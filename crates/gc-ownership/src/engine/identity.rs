@@ -1,4 +1,4 @@
-//! What identifies a claim.
+//! Identity of a claim.
 
 use std::sync::Arc;
 

@@ -313,7 +313,7 @@ impl Engine {
         }
     }
 
-    /// Whether there may be anything to do: not if it waits for nothing and all its owners certainly live.
+    /// Reports whether there may be anything to do: not if it waits for nothing and all its owners certainly live.
     fn needs_turn(&self, node: NodeId) -> bool {
         self.graph.has(node, Flag::WAITING)
             || self.graph.edges_of(node).any(|edge| {

@@ -8,7 +8,7 @@ use super::observe::Source;
 use super::retry::backoff;
 use crate::graph::{Departure, Flag, NodeId};
 
-/// How long after an applied request an object with incomparable versions is read.
+/// Delay after an applied request before an object with incomparable versions is read, milliseconds.
 const OPAQUE_READ_MILLISECONDS: i64 = 1_000;
 
 impl Engine {
@@ -100,7 +100,7 @@ impl Engine {
                         self.enqueue(node);
                     }
                 } else if asked_on == ResourceVersion::UNKNOWN {
-                    // Whether the watch was faster is unknown: read it, after a while.
+                    // The watch may have been faster: read the object after a while.
                     self.graph.set(node, Flag::UNCLEAR, true);
                     let delay = self.config.poll_longest_milliseconds.min(OPAQUE_READ_MILLISECONDS);
                     self.retries.put_off(node, delay, &mut self.clock);

@@ -34,7 +34,7 @@ pub(crate) struct Retries {
     withheld: BTreeSet<NodeId>,
     /// Until when the shared retry rate is reserved, milliseconds.
     reserved_until: i64,
-    /// How many were scheduled.
+    /// Number of scheduled retries.
     scheduled: u64,
 }
 
@@ -47,7 +47,7 @@ impl Retries {
         self.by_item.iter().map(|(item, retry)| (*item, retry))
     }
 
-    /// Whether an item has no turn before a later time.
+    /// Reports whether an item has no turn before a later time.
     pub(super) fn delays(&self, item: NodeId, now: Timestamp) -> bool {
         self.get(item).is_some_and(|retry| retry.due > now)
     }
@@ -62,7 +62,7 @@ impl Retries {
         self.by_item.len()
     }
 
-    /// How many retries were scheduled.
+    /// Returns the number of scheduled retries.
     pub(super) fn scheduled(&self) -> u64 {
         self.scheduled
     }

@@ -169,7 +169,8 @@ impl Engine {
         })
     }
 
-    /// Whether an owner may have stopped waiting for its dependents, whatever was observed since the request for it.
+    /// Reports whether an owner may have stopped waiting for its dependents, whatever was observed since the request
+    /// for it.
     pub(super) fn is_finishing(&self, owner: NodeId) -> bool {
         let asked = || self.effects.asked(&self.graph.uid(owner));
         self.finishing.contains(&owner)

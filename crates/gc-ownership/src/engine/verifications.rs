@@ -96,7 +96,7 @@ impl Verification {
         }
     }
 
-    /// Whether the claim is decided, even if it cannot be known.
+    /// Reports whether the claim is decided, even if it cannot be known.
     fn is_settled(&self, tolerated: u32) -> bool {
         self.finding != Finding::Nothing || self.failures >= tolerated
     }
@@ -227,7 +227,7 @@ impl Verifications {
         self.absent.remember(claim, at);
     }
 
-    /// Whether the absence of an owner is remembered.
+    /// Reports whether the absence of an owner is remembered.
     pub(super) fn remembers_absent(&self) -> bool {
         !self.absent.is_empty()
     }
@@ -237,12 +237,12 @@ impl Verifications {
         self.absent.forget(uid);
     }
 
-    /// Whether there is no claim.
+    /// Reports whether there is no claim.
     pub(super) fn is_empty(&self) -> bool {
         self.by_claim.is_empty()
     }
 
-    /// Whether a claim is decided, even if it cannot be known, or there is none.
+    /// Reports whether a claim is decided, even if it cannot be known, or there is none.
     pub(super) fn is_settled(&self, identity: &Identity, config: &Config) -> bool {
         let tolerated = config.failures_before_undecidable;
         self.get(identity).is_none_or(|claim| claim.is_settled(tolerated))

@@ -167,7 +167,7 @@ impl Engine {
         }
     }
 
-    /// Whether a reference of another object leads to this owner.
+    /// Reports whether a reference of another object leads to this owner.
     fn has_other_dependents(&self, owner: NodeId) -> bool {
         self.other_dependents(owner).next().is_some()
     }
@@ -370,7 +370,7 @@ impl Engine {
         let Some(&first) = lagging.first() else { return true };
         let state = |resource: ResourceIndex| self.graph.resources.get(resource);
         let is_withdrawn = lagging.iter().any(|&resource| state(resource).is_some_and(|state| !state.served));
-        // What is not served cannot be listed, and what is being listed need not be.
+        // A resource that is not served cannot be listed, and one that is being listed need not be.
         let listable = |&resource: &ResourceIndex| {
             state(resource).is_some_and(|state| state.served && !self.is_listed_with(node, resource))
         };

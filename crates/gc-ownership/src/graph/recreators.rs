@@ -1,5 +1,5 @@
-//! What recreates objects. Most have no such tool and take no memory here; an object that has one takes 10 to 17 bytes,
-//! and each distinct tool its name once.
+//! Controllers and tools that recreate objects. Most have no such tool and take no memory here; an object that has
+//! one takes 10 to 17 bytes, and each distinct tool its name once.
 
 use std::collections::BTreeMap;
 

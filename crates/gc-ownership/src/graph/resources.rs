@@ -242,7 +242,8 @@ impl Resources {
         self.list.iter_mut()
     }
 
-    /// Whether the last list was older than an earlier delivery, and the watch has not caught up with that yet.
+    /// Reports whether the last list was older than an earlier delivery, and the watch has not caught up with that
+    /// yet.
     pub(crate) fn is_behind(&self, index: ResourceIndex) -> bool {
         self.get(index).is_some_and(|state| state.progress < state.behind_until)
     }

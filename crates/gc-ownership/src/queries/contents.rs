@@ -15,7 +15,7 @@ pub struct Leaf {
     pub uid: Uid,
     /// Its resource.
     pub resource: ResourceId,
-    /// Whether it has references to owners.
+    /// True if it has references to owners.
     pub has_owners: bool,
 }
 
@@ -62,7 +62,7 @@ impl Engine {
         Some((self.graph.key(node), self.graph.deletion(node)))
     }
 
-    /// What recreates an object, as far as its labels and annotations say.
+    /// Returns the recreator of an object, by its labels and annotations.
     #[must_use]
     pub fn recreator_of(&self, uid: &Uid) -> Option<&Recreator> {
         self.graph.recreator(self.graph.find(uid)?)
@@ -125,7 +125,8 @@ impl Engine {
         self.graph.find(uid).map(|node| self.view(node))
     }
 
-    /// How many objects of each resource each namespace has (cluster scope: the empty name). Visits everything.
+    /// Returns the number of objects of each resource in each namespace (cluster scope: the empty name). Visits
+    /// everything.
     #[must_use]
     pub fn population(&self) -> BTreeMap<(String, ResourceId), usize> {
         let mut population = BTreeMap::new();

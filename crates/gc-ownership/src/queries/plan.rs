@@ -18,7 +18,7 @@ const REQUESTS_PER_OBJECT: usize = 16;
 /// One request of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStep {
-    /// What would be sent to the server.
+    /// The request.
     pub request: Request,
     /// Why.
     pub reason: Reason,
@@ -41,7 +41,7 @@ pub struct Plan {
     pub assumed_living: Vec<Uid>,
 }
 
-/// What one stage of a plan leads to.
+/// Result of one stage of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StageEnd {
     /// Objects that are gone.
@@ -68,22 +68,22 @@ pub enum PlanError {
     Endless(usize),
 }
 
-/// How far a planned deletion has come.
+/// Progress of a planned deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// What is gone.
+    /// Objects that are gone.
     pub gone: BTreeSet<Uid>,
-    /// What is being deleted, or gone.
+    /// Objects that are terminating or gone.
     pub marked: BTreeSet<Uid>,
 }
 
-/// What others than the collector do in one stage of a plan.
+/// Actions of components other than the collector in one stage of a plan.
 pub trait Stage {
     /// The deletions that are asked for as soon as this is the state of things, those of before included.
     fn deletions(&self, progress: &Progress) -> Vec<(Uid, Option<PropagationPolicy>)>;
-    /// Whether something other than the collector keeps an object from ending once it is deleted.
+    /// Reports whether something other than the collector keeps an object from ending once it is deleted.
     fn is_held(&self, uid: &Uid, has_finalizers: bool, progress: &Progress) -> bool;
-    /// Whether the server refuses a write of the collector in this stage. A later stage is asked again.
+    /// Reports whether the server refuses a write of the collector in this stage. A later stage is asked again.
     fn refuses(&self, _request: &Request) -> bool {
         false
     }
@@ -128,8 +128,9 @@ impl Engine {
         })
     }
 
-    /// What the stages lead to, one after the other, and the owners that could not be looked up and count as living. Only
-    /// `candidates` and what depends on them may be deleted; `left_out` are leaves that end before the collector acts.
+    /// Runs the stages one after the other, and returns their results with the owners that could not be looked up and
+    /// count as living. Only `candidates` and what depends on them may be deleted; `left_out` are leaves that end
+    /// before the collector acts.
     pub fn plan_stages(
         &self,
         candidates: &[Uid],
@@ -150,7 +151,7 @@ impl Engine {
         Ok((ends, rehearsal.assumed.into_iter().collect()))
     }
 
-    /// What is deleted, held, still terminating, and released.
+    /// Returns the objects that are deleted, held, still terminating, and released.
     fn outcome(&self, rehearsal: &Rehearsal, concerned: &BTreeSet<NodeId>) -> [Vec<NodeId>; 4] {
         let [mut deleted, mut held, mut terminating, mut released] = [const { Vec::new() }; 4];
         for &node in concerned {
@@ -201,7 +202,7 @@ impl Engine {
         while let Some(node) = open.pop() {
             for edge in self.graph.dependents_of(node) {
                 let dependent = self.graph.dependent(edge);
-                // What others depend on is no leaf.
+                // An object with dependents is no leaf.
                 let is_leaf = !self.graph.has_dependents(dependent);
                 if is_leaf && left_out(&self.graph.uid(dependent)) {
                     continue;
@@ -232,7 +233,7 @@ struct Rehearsal {
     /// The deletions that were asked for.
     asked: BTreeSet<(Uid, Option<PropagationPolicy>)>,
     progress: Progress,
-    /// Whether a write was refused, which the engine repeats in the next stage.
+    /// True if a write was refused, which the engine repeats in the next stage.
     was_refused: bool,
 }
 
@@ -256,7 +257,7 @@ impl Rehearsal {
         for (_, state) in resources() {
             rehearsal.engine.handle(Event::ResourceServed(state.info.clone()));
         }
-        // Whether the owners of what is asked to be deleted live does not matter, nor those of what is being deleted.
+        // The owners of objects to delete, or of terminating ones, need not live.
         let asked: BTreeSet<Uid> =
             first.deletions(&rehearsal.progress).into_iter().map(|(uid, _)| uid).collect();
         for &node in concerned {
@@ -359,7 +360,7 @@ impl Rehearsal {
         let mut has_changed = false;
         for (uid, (key, has_finalizers)) in &self.objects {
             let is_held = self.model.get(key).map(|object| object.deletion).is_some_and(|deletion| {
-                // What was on its way out when the plan began, and is held by nothing, ends by itself.
+                // Objects that were terminating when the plan began and are not held end by themselves.
                 let is_ending = deletion.deleting && !deletion.foreground && !deletion.orphan;
                 deletion.foreign_finalizers || is_ending
             });

@@ -76,7 +76,7 @@ impl Engine {
             let owners = graph.edges_of(node).map(|edge| graph.owner(edge));
             owners.filter(|&owner| graph.has(owner, Flag::OBSERVED)).collect()
         };
-        // Whether the search below an object has ended.
+        // `true` once the search below an object has ended.
         let mut ended: BTreeMap<NodeId, bool> = BTreeMap::new();
         let mut rings = Vec::new();
         for start in graph.slots().filter(|&node| graph.has(node, Flag::OBSERVED)) {

@@ -1,4 +1,4 @@
-//! Whether a watch has something that its collector has not taken yet.
+//! Changes of a watch that its collector has not taken yet.
 //!
 //! The server wakes whoever polls a watch when it has something to deliver. From that moment until the watch was polled
 //! until it had nothing more, it is on the move: a collector that reads it later than others is waited for.
@@ -15,7 +15,7 @@ use hyper::body::{Body, Frame};
 
 use super::{Activity, lock};
 
-/// What is known of one watch.
+/// State of one watch.
 pub(super) struct Delivery {
     activity: Activity,
     /// It was woken and has not been polled since.

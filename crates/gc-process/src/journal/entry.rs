@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::Journal;
 
-/// Who deletes the objects of a CustomResourceDefinition with it, in `kubegc up`: its API server.
+/// Component that deletes the objects of a CustomResourceDefinition with it, in `kubegc up`: its API server.
 pub const DEFINITIONS: &str = "custom-resource-cleanup";
 
 /// The name of `kubegc release` in its entries: a user who removes a finalizer by hand.
@@ -60,7 +60,7 @@ macro_rules! words {
 }
 
 words! {
-    /// What entries are about.
+    /// Subjects of entries.
     VERBS:
     BARRIER = "barrier",
     DELETE = "delete",
@@ -80,7 +80,7 @@ words! {
 }
 
 words! {
-    /// What became of it.
+    /// Outcomes of entries.
     OUTCOMES:
     ABSENT = "absent",
     AGREEMENT = "agreement",
@@ -125,7 +125,7 @@ pub fn verb(request: &Request) -> &'static str {
     }
 }
 
-/// What became of it, in one word.
+/// Returns the outcome as one word.
 #[must_use]
 pub fn word(outcome: &Outcome) -> &'static str {
     match outcome {
@@ -145,7 +145,7 @@ pub fn word(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// Whether a policy of `kubegc protect` has refused a request, by the server's message.
+/// Reports whether a policy of `kubegc protect` has refused a request, by the server's message.
 fn is_protected(message: &str) -> bool {
     message.contains("ValidatingAdmissionPolicy 'kubegc-protect'")
         || message.contains("ValidatingAdmissionPolicy 'kubegc-protect-")
@@ -166,7 +166,7 @@ pub fn subject(request: &Request) -> Option<&ObjectKey> {
     }
 }
 
-/// What is asked for, as data.
+/// Returns the request as data.
 fn request_value(request: &Request, table: &ResourceTable) -> Map<String, Value> {
     let mut fields = Map::new();
     let mut set = |name: &str, value: Value| drop(fields.insert(name.to_owned(), value));

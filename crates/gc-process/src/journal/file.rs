@@ -44,7 +44,8 @@ fn open(path: &Path) -> std::io::Result<File> {
     private_files::open(File::options().append(true), path)
 }
 
-/// Whether the last line has no line feed: its writer was killed in the middle of it. What is not a file has no lines.
+/// Reports whether the last line has no line feed: its writer was killed in the middle of it. What is not a file has
+/// no lines.
 fn is_torn(path: &Path, bytes: u64) -> std::io::Result<bool> {
     let Some(last) = bytes.checked_sub(1) else { return Ok(false) };
     let mut byte = [0];

@@ -1,4 +1,4 @@
-//! What is asked of a journal, and the reading of its files.
+//! Queries of a journal, and the reading of its files.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -22,7 +22,7 @@ pub const LONGEST_LINE_BYTES: usize = 4 << 20;
 /// Entries that are answered unless another number is given.
 pub(super) const DEFAULT_TAIL: usize = 1_000;
 
-/// Which entries are asked for.
+/// Selection of entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     /// Only entries from this time on.
@@ -47,7 +47,7 @@ pub struct Query {
     pub without_barriers: bool,
 }
 
-/// Which entries, and how many of them.
+/// Selection of entries, and their maximum number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     /// The entries that fit.
@@ -96,7 +96,7 @@ const SHORT_NAMES: [(&str, &str); 28] = [
     ("svc", "services"),
 ];
 
-/// What people call a resource, in lower case, with kubectl's short names written out.
+/// Returns a resource's name in lower case, with kubectl's short names expanded.
 #[must_use]
 pub fn long_name(called: &str) -> String {
     let called = called.to_lowercase();
@@ -164,7 +164,7 @@ impl Object {
     }
 }
 
-/// Whether an entry's resource is called so: by plural name or kind, with or without group.
+/// Reports whether an entry's resource is called so: by plural name or kind, with or without group.
 fn is_called(kind: &str, entry: &Value) -> bool {
     let text = |field: &str| entry[field].as_str().unwrap_or_default().to_lowercase();
     let resource = text("resource");
@@ -245,7 +245,7 @@ impl Query {
         all
     }
 
-    /// What the resource is called that is asked for, if one is.
+    /// Returns the name of the requested resource, if the query has one.
     pub fn resource_name(&mut self) -> Option<&mut String> {
         match &mut self.object {
             Some(Object::Named { kind, .. }) => Some(kind),
@@ -253,7 +253,7 @@ impl Query {
         }
     }
 
-    /// Whether an entry is asked for.
+    /// Reports whether an entry is asked for.
     #[must_use]
     pub fn matches(&self, entry: &Value) -> bool {
         let is = |field: &str, wanted: &Option<String>| {
@@ -332,7 +332,7 @@ impl Selection {
     }
 }
 
-/// What was found.
+/// Result of a query.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Oldest first.
@@ -345,7 +345,7 @@ pub struct Found {
     pub unreadable: usize,
     /// Why files could not be read.
     pub failures: Vec<String>,
-    /// How long the lines of the entries are, each and together.
+    /// Lengths of the entries' lines, one by one and in sum.
     lengths: VecDeque<usize>,
     bytes: usize,
 }
@@ -419,7 +419,7 @@ pub fn scan(lines: impl std::io::BufRead, selection: &Selection, found: &mut Fou
     while let Some(line) = lines.next()? {
         let is_torn = matches!(line, Line::Torn(_));
         let text = line.text().unwrap_or_default();
-        // What cannot match need not be parsed, unless it may be no entry at all.
+        // An entry that cannot match need not be parsed, unless it may not be an entry at all.
         if !is_torn && text.starts_with(b"{") && needle.as_ref().is_some_and(|needle| !contains(text, needle))
         {
             continue;

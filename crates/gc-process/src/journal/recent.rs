@@ -17,7 +17,7 @@ const KEPT_WITHOUT_FILE: usize = 4;
 struct Line {
     number: u64,
     text: Arc<str>,
-    /// Whether the file has it.
+    /// True if the file has it.
     is_written: bool,
 }
 
@@ -25,9 +25,9 @@ struct Line {
 struct Ring {
     lines: VecDeque<Line>,
     bytes: usize,
-    /// How many entries have left it.
+    /// Number of entries that have left it.
     dropped: u64,
-    /// How many of them no file has.
+    /// Number of those that no file has.
     lost: u64,
     last_number: u64,
 }

@@ -27,9 +27,9 @@ pub const PATH: &str = "/kubegc/v1/journal";
 const LARGEST_TAIL: usize = 10_000;
 /// Maximum size of their lines together; of more, the newest are answered.
 const LARGEST_ANSWER_BYTES: usize = 16 << 20;
-/// How often an empty line is sent, so that both ends notice when the other one is gone.
+/// Interval of the empty lines by which both ends notice that the other one is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How long a client can follow before it has to ask again: credentials are then checked again.
+/// Maximum time that a client can follow before it has to ask again: credentials are then checked again.
 const LIFETIME: Duration = Duration::from_mins(10);
 
 /// Answers a request with these parameters.
@@ -68,7 +68,7 @@ fn refusal(code: u16, reason: &str, message: &str) -> ExtensionAnswer {
     ExtensionAnswer::json(code, &status(code, reason, message, &json!({})))
 }
 
-/// What was found, as it is sent.
+/// Result in the form that is sent.
 #[derive(Debug, Default)]
 pub struct FoundEntries(pub Found);
 

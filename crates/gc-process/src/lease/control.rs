@@ -49,14 +49,14 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// An annotation is written at most so often when others keep changing the Lease.
 const TRIES: usize = 8;
 
-/// Who holds a Lease.
+/// Holder of a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Who; empty if no one does.
+    /// Identity of the holder; empty without one.
     pub holder: String,
     /// When it was renewed last.
     pub renewed: Option<jiff::Timestamp>,
-    /// How long a renewal lasts, seconds.
+    /// Duration of a renewal, seconds.
     pub seconds: i64,
 }
 
@@ -72,14 +72,14 @@ impl Held {
         }
     }
 
-    /// Whether it is held at this time.
+    /// Reports whether it is held at this time.
     #[must_use]
     pub fn is_held(&self, now: jiff::Timestamp) -> bool {
         let until = self.renewed.map(|renewed| renewed.as_second().saturating_add(self.seconds));
         !self.holder.is_empty() && until.is_some_and(|until| until >= now.as_second())
     }
 
-    /// Whether a collector has ever held it: orders may be written before one starts.
+    /// Reports whether a collector has ever held it: orders may be written before one starts.
     #[must_use]
     pub fn was_ever_held(&self) -> bool {
         !self.holder.is_empty() || self.renewed.is_some()
@@ -97,7 +97,8 @@ struct SeenOrders {
     orders: Orders,
     /// When the pause was seen first.
     paused_at: jiff::Timestamp,
-    /// Whether the Lease has shown the pause since it was created or put back: only then does it mean something that it no longer does.
+    /// True if the Lease has shown the pause since it was created or put back: only then does it mean something that
+    /// it no longer does.
     pause_announced: bool,
     /// The same for the observation.
     observation_announced: bool,
@@ -112,7 +113,7 @@ pub struct Control {
     leadership: Leadership,
     breaker: SharedBreaker,
     orders: watch::Sender<Orders>,
-    /// Whether orders outlive their Lease.
+    /// True if orders outlive their Lease.
     keeps_orders: bool,
     /// Where they outlive the process.
     file: Option<OrdersFile>,
@@ -219,7 +220,7 @@ impl Control {
         }
     }
 
-    /// What a Lease that is created has to say.
+    /// Returns the orders to write on a Lease that is created.
     #[must_use]
     pub fn standing(&self) -> Orders {
         let mut standing = self.lock().orders.clone();

@@ -53,8 +53,8 @@ impl LeaseOptions {
     }
 }
 
-/// Whether this process may act. Shared by the election and the orders on the Lease, which set it, and everything that
-/// asks.
+/// Right of this process to act. Shared by the election and the orders on the Lease, which set it, and everything
+/// that asks.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     state: Arc<Mutex<State>>,
@@ -102,21 +102,21 @@ impl Leadership {
         self.held.send_if_modified(|held| std::mem::replace(held, is_held) != is_held);
     }
 
-    /// Whether a request that changes something may go now. A process that was stopped for a while finds here that
-    /// its time is over, before it finds out anything else.
+    /// Reports whether a request that changes something may go now. A process that was stopped for a while finds
+    /// here that its time is over, before it finds out anything else.
     #[must_use]
     pub fn may_act(&self) -> bool {
         let state = self.lock();
         !state.paused && state.until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Whether we lead, paused or not.
+    /// Reports whether we lead, paused or not.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.lock().until.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Whether our time is over and the process has not reacted yet.
+    /// Reports whether our time is over and the process has not reacted yet.
     #[must_use]
     pub fn is_overdue(&self) -> bool {
         self.lock().until.is_some_and(|until| Instant::now() >= until)
@@ -160,7 +160,7 @@ pub enum LeaseError {
     Taken {
         /// `namespace/name`.
         lease: String,
-        /// Who.
+        /// Identity of the holder.
         holder: String,
     },
     /// The server forbids it.
@@ -182,14 +182,14 @@ pub struct Candidate {
     leadership: Leadership,
     /// Metadata of the Lease as we last read or wrote it: its version, and what others have put there.
     metadata: Option<Value>,
-    /// How clients find our pages and verify their certificate.
+    /// Address of our pages, and the authority of their certificate.
     shown: ShownPages,
 }
 
-/// What the leader writes onto the Lease about its pages.
+/// Annotations of the leader about its pages on the Lease.
 #[derive(Clone, Debug, Default)]
 pub struct ShownPages {
-    /// What clients verify their certificate with.
+    /// Authority that clients verify the certificate with.
     pub authority: Option<String>,
     /// Where they are, if they are for this machine alone.
     pub address: Option<SocketAddr>,
@@ -350,7 +350,7 @@ impl Candidate {
         Ok(if *ask == Ask::Read { Reply::Found(Record::of_lease(&lease)) } else { Reply::Written })
     }
 
-    /// What others have written on the Lease stays there, and is obeyed before we act.
+    /// Orders that others have written on the Lease stay there, and are obeyed before we act.
     fn saw(&mut self, lease: &Value) {
         let mut metadata = lease["metadata"].clone();
         if let Some(fields) = metadata.as_object_mut() {
@@ -426,7 +426,7 @@ fn spread() -> f64 {
     1.0 + fraction * (JITTER - 1.0)
 }
 
-/// Who we are in the Lease: the host's name and something that no other process has.
+/// Returns our identity in the Lease: the host's name and a suffix that no other process has.
 #[must_use]
 pub fn identity() -> String {
     use std::hash::{BuildHasher as _, Hasher as _};

@@ -15,12 +15,12 @@ pub(crate) const RESUMED_AT: &str = "kubegc.io/resumed-at";
 /// An observation that has ended counts as that of another installation if no collector has renewed the Lease for so long.
 const LONGEST_ABSENCE: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
 
-/// What a Lease orders.
+/// Orders on a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Orders {
     /// Why everything is paused, if it is.
     pub paused: Option<String>,
-    /// What the breaker has stopped; `None` if that cannot be read.
+    /// Resources that the breaker has stopped; `None` if that cannot be read.
     pub tripped: Option<BTreeMap<Arc<str>, Trip>>,
     /// Until when the first run only observes.
     pub observe_until: Option<jiff::Timestamp>,
@@ -37,13 +37,13 @@ impl Orders {
         Self { tripped: Some(BTreeMap::new()), ..Self::default() }
     }
 
-    /// Whether nothing may be sent: a pause, or stopped resources that cannot be read.
+    /// Reports whether nothing may be sent: a pause, or stopped resources that cannot be read.
     pub(crate) fn hold_everything(&self) -> bool {
         self.paused.is_some() || self.tripped.is_none()
     }
 
-    /// Whether an operator resumed after this pause was ordered. Its note begins with the time; one without counts from when it was
-    /// seen.
+    /// Reports whether an operator resumed after this pause was ordered. Its note begins with the time; one without
+    /// counts from when it was seen.
     #[must_use]
     pub fn resumes(&self, pause: &str, seen: jiff::Timestamp) -> bool {
         let noted = pause.split_once(": ").and_then(|(time, _)| time.parse::<jiff::Timestamp>().ok());
@@ -132,8 +132,8 @@ fn read_trips(text: &str) -> Option<BTreeMap<Arc<str>, Trip>> {
     Some(entries.into_iter().map(trip).collect())
 }
 
-/// Whether an observation that has ended was made by this installation: by the same service account, or, where one of them has no
-/// UID, by collectors that were at work recently.
+/// Reports whether an observation that has ended was made by this installation: by the same service account, or,
+/// where one of them has no UID, by collectors that were at work recently.
 pub(crate) fn is_of_installation(
     orders: &Orders,
     installation: Option<&str>,

@@ -17,12 +17,12 @@ use gc_registry::storage::{KeyValue, Revision};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// What the first line says.
+/// Format in the first line.
 const FORMAT: &str = "kubegc.io/backup.v1";
 /// The longest line that is read: an object of the largest size that a store takes, in base64, and its key.
 const LONGEST_LINE_BYTES: usize = 16 << 20;
 
-/// What a backup says about itself.
+/// First line of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Head {

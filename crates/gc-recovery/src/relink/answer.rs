@@ -14,7 +14,7 @@ use super::NAMED_RESOURCES;
 pub struct RelinkAnswer<'a> {
     /// The references that were found.
     pub found: &'a Relink,
-    /// Whether the patches are being sent.
+    /// True if the patches are being sent.
     pub is_done: bool,
     /// Not everything could be listed.
     pub is_partial: bool,
@@ -81,7 +81,7 @@ impl Answer for RelinkAnswer<'_> {
             self.links(is_wide, out)?;
         }
         self.remarks(out)?;
-        // What is done now is reported afterwards.
+        // Changes that are made now are reported afterwards.
         if let Some(outcome) = self.found.outcome().filter(|_| !self.is_done || patches.is_empty()) {
             writeln!(out, "{outcome}.")?;
         }

@@ -164,7 +164,7 @@ async fn collection(world: &World, object: &Value) -> String {
     panic!("{} is never served", text("/kind"))
 }
 
-/// Who owns whom, as `kubegc tree` shows it: references that lead nowhere are marked.
+/// Returns the owners as `kubegc tree` shows them: dangling references are marked.
 fn owners(objects: &[(String, Value)]) -> BTreeMap<String, Vec<String>> {
     let uids: BTreeMap<&str, String> = objects
         .iter()

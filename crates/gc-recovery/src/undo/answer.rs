@@ -13,7 +13,7 @@ use serde_json::Value;
 pub struct UndoAnswer<'a> {
     /// The plan.
     pub undo: &'a Undo,
-    /// Whether the objects are being created.
+    /// True if the objects are being created.
     pub is_done: bool,
 }
 

@@ -34,7 +34,7 @@ pub use outside::{
 pub use service::EndpointError;
 pub(crate) use stored::{Configured, PREFIX};
 
-/// What a request does to an object, as admission names it.
+/// Operation on an object, by admission's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
@@ -54,7 +54,7 @@ impl Operation {
     }
 }
 
-/// What is admitted and not stored, or not as it is.
+/// Request that is admitted and not stored, or not in this form.
 #[derive(Clone, Copy, Debug)]
 pub enum Admission<'a> {
     /// A review or a request for a token.
@@ -91,7 +91,7 @@ impl Registry {
         }
     }
 
-    /// Whether admission is configured that [`Self::admit`] would ask.
+    /// Reports whether admission is configured that [`Self::admit`] would ask.
     #[must_use]
     pub fn admits(&self) -> bool {
         let configured = self.configured();
@@ -129,7 +129,7 @@ impl Call<'_> {
             Err(Strictness::Undecodable(why)) => return Err(ApiError::internal(why)),
             Err(Strictness::TooLarge) => return Err(Strictness::too_large()),
         }
-        // What names the object is not theirs to change.
+        // Mutations must not change the object's identity.
         for field in ["name", "namespace", "uid", "creationTimestamp"] {
             let value = meta::metadata(&before).get(field).cloned().unwrap_or_default();
             meta::set_or_remove(meta::metadata_mut(new), field, value);

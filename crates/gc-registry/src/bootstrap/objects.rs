@@ -1,4 +1,4 @@
-//! What every cluster has beside its RBAC policy and flow control.
+//! Objects of every cluster beside its RBAC policy and flow control.
 
 use std::net::IpAddr;
 

@@ -10,7 +10,7 @@ use super::{BootstrapObject, RBAC, Reconcile};
 const FACTS: &str = include_str!("policy.txt");
 /// Roles with this prefix belong to the controller, and the ServiceAccount, of the same name.
 const CONTROLLER: &str = "system:controller:";
-/// What says that a role takes rules from others, and which.
+/// Prefix of the labels by which a role takes rules from others.
 const AGGREGATE: &str = "rbac.authorization.k8s.io/aggregate-to-";
 
 /// The roles and bindings.

@@ -1,11 +1,11 @@
-//! What changes on objects that are there already when a server starts: they follow kube-apiserver's rules of
-//! automatic updates, and what an administrator added stays.
+//! Updates of existing objects when a server starts: they follow kube-apiserver's rules of automatic updates,
+//! and additions of an administrator stay.
 
 use serde_json::{Value, json};
 
 use crate::metadata::meta;
 
-/// How an object that exists is brought up to date.
+/// Rule for updating an existing object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reconcile {
     /// It is left as it is.
@@ -80,7 +80,7 @@ fn add_missing(new: &mut Value, wanted: &Value, path: &str, has: impl Fn(&[Value
     *place = all;
 }
 
-/// Whether rules together allow everything that one rule allows.
+/// Reports whether rules together allow everything that one rule allows.
 fn covers(rules: &[Value], wanted: &Value) -> bool {
     let paths = !texts(wanted, "nonResourceURLs").is_empty();
     let dimensions: [&str; 4] = if paths {

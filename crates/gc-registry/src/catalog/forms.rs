@@ -1,4 +1,4 @@
-//! Which built-in kinds have more than one form. They are stored in one of them: events as core/v1, and
+//! Built-in kinds with more than one form. They are stored in one of them: events as core/v1, and
 //! HorizontalPodAutoscalers as autoscaling/v2.
 
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::catalog::resource::ResourceDefinition;
 use crate::kinds;
 
-/// How the form of a request differs from the stored one.
+/// Conversion between the requested and the stored form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Conversion {
     /// Not at all, but for apiVersion.
@@ -15,7 +15,7 @@ pub(crate) enum Conversion {
     StoredAs(&'static str, &'static str),
 }
 
-/// Which conversion a resource needs.
+/// Returns the conversion of a resource.
 pub(crate) fn conversion(resource: &ResourceDefinition) -> Conversion {
     if resource.custom.is_some() {
         return Conversion::Same;

@@ -1,4 +1,4 @@
-//! What a resource is: one row of the table of built-in kinds, or one served version of a definition.
+//! A resource: one row of the table of built-in kinds, or one served version of a definition.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use gc_types::Scope;
 
 pub use super::target::Target;
 
-/// What a DELETE without options does with dependents (spec `api-deletion.md`, section 1).
+/// Default treatment of dependents by a DELETE without options (spec `api-deletion.md`, section 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultGarbageCollection {
     /// Dependents are deleted.
@@ -55,13 +55,13 @@ pub struct ResourceDefinition {
     pub subresources: Vec<Subresource>,
     /// Default propagation.
     pub default_garbage_collection: DefaultGarbageCollection,
-    /// Whether deletion takes a grace period (pods).
+    /// True if deletion takes a grace period (pods).
     pub graceful_deletion: bool,
-    /// Whether an immediate deletion answers the object rather than a Status.
+    /// True if an immediate deletion answers the object rather than a Status.
     pub returns_deleted_object: bool,
-    /// Whether a PUT of an absent object creates it.
+    /// True if a PUT of an absent object creates it.
     pub update_creates: bool,
-    /// Whether a PUT must name the resourceVersion that it replaces.
+    /// True if a PUT must name the resourceVersion that it replaces.
     pub update_needs_version: bool,
     /// For custom resources: the served version of the definition.
     pub custom: Option<Arc<crate::crd::CustomVersion>>,
@@ -74,29 +74,29 @@ impl ResourceDefinition {
         gc_types::api_version(&self.group, &self.version)
     }
 
-    /// Whether objects live in namespaces.
+    /// Reports whether objects live in namespaces.
     #[must_use]
     pub fn namespaced(&self) -> bool {
         self.scope == Scope::Namespaced
     }
 
-    /// Whether this is the built-in resource of that group and name, in whatever version.
+    /// Reports whether this is the built-in resource of that group and name, in whatever version.
     #[must_use]
     pub fn is(&self, group: &str, resource: &str) -> bool {
         *self.group == *group && *self.resource == *resource
     }
 
-    /// Whether its objects are definitions of custom resources.
+    /// Reports whether its objects are definitions of custom resources.
     pub(crate) fn is_of_definitions(&self) -> bool {
         self.is("apiextensions.k8s.io", "customresourcedefinitions")
     }
 
-    /// What the rules of its kind are found by.
+    /// Returns the key of its kind's rules.
     pub(crate) fn target(&self) -> Target<'_> {
         Target { group: &self.group, version: &self.version, resource: &self.resource, subresource: None }
     }
 
-    /// Whether reads and writes may wait for a conversion webhook.
+    /// Reports whether reads and writes may wait for a conversion webhook.
     #[must_use]
     pub fn asks_webhook(&self) -> bool {
         self.custom.as_ref().is_some_and(|custom| custom.webhook().is_some())

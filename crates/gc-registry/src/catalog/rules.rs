@@ -1,4 +1,4 @@
-//! What depends on the kind of an object: the rules of built-in kinds, of custom resources, or of definitions.
+//! Dispatch by the kind of an object: the rules of built-in kinds, of custom resources, or of definitions.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn target_of<'a>(resource: &'a ResourceDefinition, subresource: &'a str) -> Targ
     Target { subresource: (!subresource.is_empty()).then_some(subresource), ..resource.target() }
 }
 
-/// Whether this is the resource of custom resource definitions.
+/// Reports whether this is the resource of custom resource definitions.
 pub(crate) fn is_definition(resource: &ResourceDefinition) -> bool {
     resource.is_of_definitions()
 }
@@ -50,8 +50,8 @@ pub(crate) fn selectable_fields(resource: &ResourceDefinition, object: &Value) -
     }
 }
 
-/// How an unknown field selector is answered, with `{}` for the field, by the kinds that convert their own field labels
-/// upstream.
+/// Returns the message for an unknown field selector, with `{}` for the field, of the kinds that convert their own
+/// field labels upstream.
 pub(crate) fn words_for_field_labels(resource: &ResourceDefinition) -> Option<&'static str> {
     let converts = match &resource.custom {
         None => !selectable_fields(resource, &Value::Null).is_empty(),
@@ -162,7 +162,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// What a create may set (status is reset, generation starts).
+    /// Resets the fields that a create may not set (status is reset, generation starts).
     pub(crate) fn prepare_create(&self, object: &mut Value) {
         if let Some(custom) = &self.resource.custom {
             custom.prepare_create(object);
@@ -173,7 +173,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// What an update may change (status or spec is kept, generation rises).
+    /// Keeps the fields that an update may not change (status or spec is kept, generation rises).
     pub(crate) fn prepare_update(&self, new: &mut Value, old: &Value) {
         // A Scale changes the spec as a write of the object does.
         let subresource = if self.subresource == "scale" { "" } else { self.subresource };

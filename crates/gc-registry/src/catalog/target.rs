@@ -1,4 +1,4 @@
-//! What the rules of kinds depend on.
+//! Target that the rules of kinds depend on.
 
 /// The target of a write: what the rules of kinds depend on.
 #[derive(Clone, Copy, Debug)]

@@ -75,7 +75,7 @@ struct Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        // What was converted has its view already.
+        // A converted entry has its view already.
         for entry in &self.entries {
             entry.release(&self.changes);
         }

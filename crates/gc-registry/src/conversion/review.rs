@@ -6,12 +6,12 @@ use crate::crd::go_type;
 
 const GROUP: &str = "apiextensions.k8s.io";
 
-/// What a webhook is asked to convert.
+/// Conversion review for a webhook.
 #[derive(Clone, Debug)]
 pub(crate) struct Review {
     /// The version of ConversionReview.
     pub(crate) version: &'static str,
-    /// What the answer must repeat.
+    /// UID that the answer must repeat.
     pub(crate) uid: String,
     /// apiVersion of the version that is wanted.
     pub(crate) wanted: String,

@@ -20,10 +20,10 @@ mod tests;
 
 pub(super) use definition::check_rules;
 
-/// What the rules of one object may cost together, in steps.
+/// Maximum cost of all rules for one object, in steps.
 const BUDGET: u64 = 10_000_000;
 
-/// What one evaluation of a rule may cost.
+/// Maximum cost of one evaluation of a rule, in steps.
 const CALL_BUDGET: u64 = 1_000_000;
 
 /// The parsed rules of a schema, by their text.
@@ -92,7 +92,7 @@ pub(super) fn programs(schema: &Schema, into: &mut Programs) {
     }
 }
 
-/// Which rules are evaluated.
+/// Selection of rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RuleSelection {
     /// Those over what is new or has changed, and transition rules.
@@ -187,7 +187,7 @@ impl Checker<'_> {
         if program.uses_old && old.is_none() && !optional_old {
             return;
         }
-        // What is stored and does not change is not held against the writer.
+        // A stored value that does not change is not held against the writer.
         let is_forgiven = !program.uses_old && unchanged;
         if is_forgiven != (self.which == RuleSelection::Unchanged) {
             return;

@@ -114,7 +114,7 @@ fn printed(value: &Value) -> String {
     }
 }
 
-/// How long ago a timestamp was.
+/// Formats the time since a timestamp.
 fn age(text: &str, now: jiff::Timestamp) -> String {
     match text.parse::<jiff::Timestamp>() {
         Ok(then) => human_duration(now.as_second() - then.as_second()),

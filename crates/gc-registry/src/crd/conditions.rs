@@ -13,7 +13,7 @@ pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io"
 /// Says that a group under a Kubernetes domain was approved, and where.
 pub const APPROVAL_ANNOTATION: &str = "api-approved.kubernetes.io";
 
-/// How far the deletion of a definition has come: the reasons of condition `Terminating`.
+/// Progress of a definition's deletion: the reasons of condition `Terminating`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Termination {
     /// The definition was marked.
@@ -178,13 +178,13 @@ pub fn set_termination(definition: &mut Value, termination: Termination, now: ji
     set_condition(definition, "Terminating", termination.parts(), now);
 }
 
-/// Whether instances are served.
+/// Reports whether instances are served.
 #[must_use]
 pub fn is_established(definition: &Value) -> bool {
     is_true(definition, "Established")
 }
 
-/// Whether creating instances is refused because the definition is being deleted.
+/// Reports whether creating instances is refused because the definition is being deleted.
 #[must_use]
 pub fn is_terminating(definition: &Value) -> bool {
     is_true(definition, "Terminating")
@@ -232,14 +232,14 @@ fn set_condition(
     }
 }
 
-/// Whether a group is under one of Kubernetes' own domains.
+/// Reports whether a group is under one of Kubernetes' own domains.
 pub(super) fn is_protected_group(group: &str) -> bool {
     ["k8s.io", "kubernetes.io"]
         .iter()
         .any(|domain| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
 }
 
-/// What the approval annotation says: status and reason of the condition, and its message.
+/// Interprets the approval annotation: status and reason of the condition, and its message.
 pub(super) fn approval(definition: &Value) -> (&'static str, &'static str, String) {
     const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
     let annotation = definition["metadata"]["annotations"][APPROVAL_ANNOTATION].as_str().unwrap_or_default();

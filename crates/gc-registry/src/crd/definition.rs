@@ -272,7 +272,7 @@ fn validate_spec(definition: &Value, problems: &mut Vec<FieldError>) {
     validate_conversion(&spec["conversion"], problems);
 }
 
-/// Whether any schema of a definition fills in what is absent.
+/// Reports whether any schema of a definition fills in what is absent.
 fn has_defaults(spec: &Value) -> bool {
     let versions = spec["versions"].as_array().into_iter().flatten();
     versions.map(|version| &version["schema"]["openAPIV3Schema"]).any(schema_has_defaults)
@@ -340,7 +340,7 @@ fn validate_versions(definition: &Value, problems: &mut Vec<FieldError>) {
     }
 }
 
-/// What stands at the top because all versions share it.
+/// Validates the parts at the top, which all versions share.
 fn validate_shared_parts(definition: &Value, problems: &mut Vec<FieldError>) {
     let versions = versions(definition);
     let Some(first) = versions.first() else { return };
@@ -662,7 +662,7 @@ fn validate_approval(definition: &Value, stored: Option<&Value>, problems: &mut 
         return;
     }
     let (_, reason, message) = approval(definition);
-    // What was let in before does not hinder other changes.
+    // An earlier acceptance does not hinder other changes.
     if stored.is_some_and(|stored| approval(stored).1 == reason) {
         return;
     }

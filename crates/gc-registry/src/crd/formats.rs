@@ -32,13 +32,13 @@ const KNOWN: [&str; 23] = [
     "uuid4",
 ];
 
-/// Whether kube-apiserver knows the format; a definition that names another one gets a warning.
+/// Reports whether kube-apiserver knows the format; a definition that names another one gets a warning.
 pub(super) fn is_known(format: &str) -> bool {
     let plain = format.replace('-', "");
     KNOWN.contains(&plain.as_str()) || matches!(plain.as_str(), "uuid5" | "k8sshortname" | "k8slongname")
 }
 
-/// Whether a text has the format.
+/// Reports whether a text has the format.
 pub(super) fn is_valid(format: &str, text: &str) -> bool {
     match format.replace('-', "").as_str() {
         "bsonobjectid" => is_hex(text, 24),

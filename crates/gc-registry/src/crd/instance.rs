@@ -1,4 +1,4 @@
-//! What is done to custom resources: pruning, defaulting, preparation of writes, conversion, scale.
+//! Processing of custom resources: pruning, defaulting, preparation of writes, conversion, scale.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use crate::error::{ApiError, CauseReason, FieldError};
 use crate::metadata::numbers;
 use crate::schema;
 
-/// Whether two objects differ outside of their metadata.
+/// Reports whether two objects differ outside of their metadata.
 fn content_differs(a: &Value, b: &Value) -> bool {
     let content = |value: &Value| -> Vec<(String, Value)> {
         value
@@ -129,7 +129,7 @@ impl CustomVersion {
         }
     }
 
-    /// What rules say about parts that are stored and do not change: a warning each.
+    /// Returns a warning for each rule that a stored part violates which does not change.
     #[must_use]
     pub fn ratcheted(&self, object: &Value, stored: Option<&Value>) -> Vec<String> {
         if stored.is_none() || self.programs.is_empty() {

@@ -12,7 +12,7 @@ use crate::error::FieldError;
 use crate::schema::prune;
 use crate::schema::shown::{SCHEMA, internal};
 
-/// What may stand at the root of a schema whose status is a subresource, as kube-apiserver lists it.
+/// Keywords at the root of a schema whose status is a subresource, as kube-apiserver lists them.
 const ALLOWED_AT_ROOT: [&str; 22] = [
     "Description",
     "Type",
@@ -96,7 +96,7 @@ fn branches<'s>(source: &'s Source, key: &str) -> impl Iterator<Item = (usize, &
     branches.enumerate().filter_map(|(index, value)| Some((index, value.as_object()?)))
 }
 
-/// Whether a member is set to something other than its empty value.
+/// Reports whether a member is set to something other than its empty value.
 fn is_set(source: &Source, key: &str) -> bool {
     match source.get(key) {
         None | Some(Value::Null | Value::Bool(false)) => false,
@@ -388,8 +388,8 @@ fn check_branch(branch: &Source, skip: Skip, path: &str, problems: &mut Vec<Fiel
     }
 }
 
-/// What is restricted below `allOf` and its like of the whole object must be specified outside of them; upstream does not
-/// ask it of what is further inside.
+/// Restrictions of the whole object below `allOf` and the like must be specified outside of them; upstream does not
+/// require it further inside.
 fn completeness(source: &Source, path: &str, problems: &mut Vec<FieldError>) {
     for_each_branch(source, path, &mut |branch, branch_path| {
         branch_completeness(branch, Some(source), path, branch_path, problems);
@@ -482,7 +482,7 @@ fn check_defaults(schema: &Value, path: &str, is_root: bool, problems: &mut Vec<
     }
 }
 
-/// What the place of a schema allows.
+/// Keywords that a position in the schema allows.
 #[derive(Clone)]
 struct AllowedKeywords {
     /// Defaults, or why not.

@@ -439,7 +439,7 @@ fn unknown_formats_are_warned_about() {
     assert_eq!(warnings(&definition, Some(&definition)), Vec::<String>::new());
 }
 
-/// What is wrong with the rules of a field `f`.
+/// Returns the problems of the rules of a field `f`.
 fn problems_of_rules(field: &Value) -> Vec<String> {
     let definition = prepared(with_schema(&spec_schema(&json!({"f": field}))));
     let place = "spec.validation.openAPIV3Schema.properties[spec].properties[f]";

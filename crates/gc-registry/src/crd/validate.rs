@@ -350,7 +350,7 @@ impl Checker<'_> {
         self.path.truncate(length);
     }
 
-    /// What is wrong with a value below a branch, without reporting it.
+    /// Returns the problems of a value below a branch, without reporting them.
     fn problems_of(&self, branch: &Schema, value: &Value) -> Vec<FieldError> {
         let mut checker = Checker { patterns: self.patterns, path: self.path.clone(), problems: Vec::new() };
         checker.check(branch, value, None, false);
@@ -490,8 +490,8 @@ fn number_format(value: &Value) -> &'static str {
     }
 }
 
-/// Whether a value is one that an enumeration has. Null never is, and a number is brought into the type of that of the
-/// enumeration first.
+/// Reports whether a value is one that an enumeration has. Null never is, and a number is brought into the type of
+/// that of the enumeration first.
 fn is_allowed(one: &Value, value: &Value) -> bool {
     match (one, value) {
         (_, Value::Null) => false,
@@ -524,7 +524,7 @@ fn whole(number: f64) -> Option<i64> {
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 
 fn is_multiple(number: f64, divisor: f64) -> bool {
-    /// How far from a whole number a quotient may be, to forgive binary fractions.
+    /// Maximum distance of a quotient from a whole number, to forgive binary fractions.
     const SLACK: f64 = 1e-9;
     let quotient = number / divisor;
     if quotient.abs() >= WHOLE_MAX {

@@ -46,7 +46,7 @@ impl StoredSchema {
     }
 }
 
-/// What the versions of a definition share.
+/// Parts that the versions of a definition share.
 #[derive(Debug, Default)]
 pub(super) struct Versions {
     /// The schema of each version, by apiVersion.
@@ -141,7 +141,7 @@ impl CustomVersion {
         (conversion["strategy"] == "Webhook").then(|| &conversion["webhook"])
     }
 
-    /// Whether instances are stored in another version than this one.
+    /// Reports whether instances are stored in another version than this one.
     pub(crate) fn is_converted(&self) -> bool {
         self.versions.storage != self.api_version
     }
@@ -158,13 +158,13 @@ impl CustomVersion {
         &self.source
     }
 
-    /// Whether status is a subresource.
+    /// Reports whether status is a subresource.
     #[must_use]
     pub fn has_status(&self) -> bool {
         self.has_status
     }
 
-    /// Whether there is a scale subresource.
+    /// Reports whether there is a scale subresource.
     #[must_use]
     pub fn has_scale(&self) -> bool {
         self.scale.is_some()
@@ -182,7 +182,7 @@ impl CustomVersion {
         &self.selectable_fields
     }
 
-    /// What requests to a deprecated version are warned with.
+    /// Returns the warning for requests to a deprecated version.
     #[must_use]
     pub fn deprecation_warning(&self) -> Option<&str> {
         self.deprecation_warning.as_deref()

@@ -49,7 +49,7 @@ fn a_deleted_definition_leaves_no_changes_behind() {
     state.take_change(definition(100, "things", true));
     assert!(state.windows[&*things("things")].entries.is_empty());
     held(&state);
-    // Who resumes from before that has to list again.
+    // A watch that resumes from before that has to list again.
     assert_eq!(state.windows[&*things("things")].complete_after, Revision(100));
     // It may come again.
     state.take_change(put(101, &format!("{}ns/a", things("things")), 1000));
@@ -95,7 +95,7 @@ fn definitions_that_come_and_go_are_forgotten() {
         state.take_change(definition(at + 2, &plural, true));
         assert!(state.windows.len() <= 20, "{} windows", state.windows.len());
     }
-    // What was forgotten is not claimed to be complete.
+    // A forgotten window is not claimed to be complete.
     state.take_change(put(2000, &format!("{}ns/a", things("things3")), 10));
     assert!(state.windows[&*things("things3")].complete_after >= Revision(42));
 }

@@ -36,7 +36,7 @@ pub(crate) fn members<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Members
     at(value, path).and_then(Value::as_object)
 }
 
-/// Whether a member is absent, null or the empty text: what a typed server reads as an unset text.
+/// Reports whether a member is absent, null or the empty text: what a typed server reads as an unset text.
 pub(crate) fn is_unset(members: &Members, key: &str) -> bool {
     match members.get(key) {
         None | Some(Value::Null) => true,

@@ -2,12 +2,12 @@
 
 use crate::api::UserInfo;
 
-/// What the rules of kinds need to know about a request.
+/// Request context for the rules of kinds.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The time of the request.
     pub now: jiff::Timestamp,
-    /// Who asks.
+    /// The user.
     pub user: &'a UserInfo,
 }
 

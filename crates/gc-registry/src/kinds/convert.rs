@@ -37,7 +37,7 @@ pub fn convert(group: &str, version: &str, kind: &str, object: &Value) -> Value 
     converted
 }
 
-/// What a field of events of the core group is called, there or in the other group.
+/// Returns the name of an event's field, in the core group or the other one.
 pub(super) fn event_field(core: bool, name: &'static str) -> &'static str {
     let renamed = EVENT_FIELDS.iter().find(|(here, _)| !core && *here == name);
     renamed.map_or(name, |(_, there)| there)

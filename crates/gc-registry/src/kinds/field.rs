@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::quantity;
 
-/// What is at a place where nothing is.
+/// Value of an absent field.
 static ABSENT: Value = Value::Null;
 
 /// A place in an object. A place without a value has the value `null`, as a typed server does not distinguish the two.
@@ -83,12 +83,12 @@ impl<'v, 'p> Field<'v, 'p> {
         self.value
     }
 
-    /// Whether there is a value.
+    /// Reports whether there is a value.
     pub(crate) fn is_set(&self) -> bool {
         !self.value.is_null()
     }
 
-    /// Whether the member `name` has a value.
+    /// Reports whether the member `name` has a value.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.value.get(name).is_some_and(|value| !value.is_null())
     }
@@ -121,7 +121,7 @@ impl<'v, 'p> Field<'v, 'p> {
         self.member(name).as_i64().unwrap_or_default()
     }
 
-    /// Whether the value is `true`.
+    /// Reports whether the value is `true`.
     pub(crate) fn flag(&self) -> bool {
         self.value.as_bool().unwrap_or_default()
     }
@@ -135,7 +135,7 @@ impl<'v, 'p> Field<'v, 'p> {
         self.list().iter().map(|value| value.as_str().unwrap_or_default())
     }
 
-    /// Whether this is a list or a map without content, or nothing at all.
+    /// Reports whether this is a list or a map without content, or nothing at all.
     pub(crate) fn is_empty(&self) -> bool {
         match self.value {
             Value::Null => true,

@@ -22,7 +22,7 @@ pub fn selectable_fields(target: Target<'_>, object: &Value) -> Vec<(&'static st
     selectable_field_names(target).into_iter().map(|name| (name, value(name))).collect()
 }
 
-/// How an unknown field selector is answered, with `{}` for the field.
+/// Returns the message for an unknown field selector, with `{}` for the field.
 pub(crate) fn unknown_field_label(target: Target<'_>) -> &'static str {
     served::of(target).map_or(UNKNOWN_FIELD_LABEL, |kind| kind.unknown_field_label)
 }

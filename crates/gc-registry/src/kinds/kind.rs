@@ -1,4 +1,4 @@
-//! What a built-in kind is: one trait, and its members as a value.
+//! A built-in kind: one trait, and its members as a value.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use super::shared::selector_text::label_selector_text;
 use super::shared::{disabled, warnings};
 use crate::catalog::resource::Target;
 
-/// Which of `spec` and `status` a kind has. They are written even when they are empty.
+/// Presence of `spec` and `status` in a kind. They are written even when they are empty.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Parts {
     /// Neither, or they are left out when they are empty.
@@ -39,7 +39,7 @@ impl Parts {
     }
 }
 
-/// What raises `metadata.generation`, which is 1 at first.
+/// Changes that raise `metadata.generation`, which starts at 1.
 #[derive(Clone, Copy)]
 pub(crate) enum Generation {
     /// Nothing: it is not counted, and what the client sent is kept.
@@ -61,7 +61,7 @@ impl Generation {
         matches!(self, Self::CountsSent(_))
     }
 
-    /// Whether an update changes what is counted.
+    /// Reports whether an update changes what is counted.
     pub(crate) fn is_raised(self, new: &Value, old: &Value) -> bool {
         match self {
             Self::Never => false,
@@ -72,7 +72,7 @@ impl Generation {
     }
 }
 
-/// Whether two values are one for whoever reads them: what is absent, `null`, and a list without items.
+/// Reports whether two values are one for whoever reads them: what is absent, `null`, and a list without items.
 fn means_the_same(a: Option<&Value>, b: Option<&Value>) -> bool {
     let says_nothing = |value: &Value| match value {
         Value::Null => true,
@@ -93,7 +93,7 @@ fn means_the_same(a: Option<&Value>, b: Option<&Value>) -> bool {
     }
 }
 
-/// How a selector by an unknown field is answered by most kinds, with `{}` for the field.
+/// Message of most kinds for a selector by an unknown field, with `{}` for the field.
 pub(crate) const UNKNOWN_FIELD_LABEL: &str = "field label not supported: {}";
 
 /// The text at the path that is the name of a label.
@@ -107,7 +107,7 @@ pub(crate) trait Kind: 'static {
     const PARTS: Parts;
     const GENERATION: Generation;
 
-    /// What is checked of the metadata of its objects.
+    /// Rules for the metadata of its objects.
     const METADATA: Metadata = Metadata::DEFAULT;
 
     /// Where kube-apiserver stores its objects, if not under the name of the resource; a conflict names the place.
@@ -128,7 +128,7 @@ pub(crate) trait Kind: 'static {
     /// Fields by which lists and watches select, beside name and namespace.
     const FIELD_LABELS: &'static [&'static str] = &[];
 
-    /// How a selector by another field is answered, with `{}` for the field.
+    /// Message for a selector by another field, with `{}` for the field.
     const UNKNOWN_FIELD_LABEL: &'static str = UNKNOWN_FIELD_LABEL;
 
     /// The cells of an object in these columns.
@@ -154,24 +154,24 @@ pub(crate) trait Kind: 'static {
         }
     }
 
-    /// What becomes of the status that a create brings.
+    /// Handles the status in a create.
     fn reset_status(object: &mut Value) {
         remove(object, &["status"]);
     }
 
-    /// What else a create sets or removes, before defaults are filled in once more.
+    /// Sets or removes further fields in a create, before defaults are filled in once more.
     fn prepare_create(_object: &mut Value, _context: &Context<'_>) {}
 
-    /// What a create sets after that.
+    /// Sets the last fields in a create.
     fn complete_create(_object: &mut Value) {}
 
-    /// What else an update keeps or sets; the status is kept already.
+    /// Keeps or sets further fields in an update; the status is kept already.
     fn prepare_update(_new: &mut Value, _old: &Value, _context: &Context<'_>) {}
 
-    /// What else an update of the status keeps or sets; the spec is kept already.
+    /// Keeps or sets further fields in an update of the status; the spec is kept already.
     fn prepare_status(_new: &mut Value, _old: &Value, _context: &Context<'_>) {}
 
-    /// What an update of another subresource keeps and sets.
+    /// Keeps and sets fields in an update of another subresource.
     fn prepare_subresource(_subresource: &str, _new: &mut Value, _old: &Value, _context: &Context<'_>) {}
 
     /// Adds warnings about what works, but not as its author may think.

@@ -1,33 +1,33 @@
-//! How the metadata of the objects of a kind is checked.
+//! Checks of the metadata of a kind's objects.
 
 use serde_json::Value;
 
 use crate::metadata::names;
 
-/// What the rules of a kind check of the metadata of an update.
+/// Metadata check of a kind's rules for updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetadataCheck {
-    /// What is checked of a new object.
+    /// Full check, as of a new object.
     Whole,
-    /// What a change may not touch.
+    /// Check of the fields that a change may not touch.
     Change,
 }
 
-/// What a kind checks of the metadata of its objects, beside what every kind checks.
+/// Metadata checks of a kind, beside those of every kind.
 #[derive(Clone, Copy)]
 pub(crate) struct Metadata {
-    /// What keeps a text from being the name of an object.
+    /// Returns the problems of a text as the name of an object.
     pub(crate) name: fn(&str) -> Vec<String>,
     /// The name that an object must have because of what it is.
     pub(crate) required_name: Option<fn(&Value) -> RequiredName>,
-    /// Whether `generateName` itself is checked, and not only the name that is generated from it.
+    /// True if `generateName` itself is checked, and not only the name that is generated from it.
     pub(crate) checks_prefixes: bool,
-    /// Whether finalizers without a domain are refused: the kinds whose validation is Kubernetes' own, and not that of the
-    /// generic API server.
+    /// True if finalizers without a domain are refused: the kinds whose validation is Kubernetes' own, and not that
+    /// of the generic API server.
     pub(crate) refuses_plain_finalizers: bool,
-    /// Whether the generic API server checks it, once nothing else is wrong with the object.
+    /// True if the generic API server checks it, once nothing else is wrong with the object.
     pub(crate) is_checked_last: bool,
-    /// How an update of the object or its scale is checked, in this order,
+    /// Checks of an update of the object or its scale, in this order,
     pub(crate) update: &'static [MetadataCheck],
     /// and an update of its other subresources.
     pub(crate) subresources: &'static [MetadataCheck],
@@ -36,9 +36,9 @@ pub(crate) struct Metadata {
 /// The name that an object must have.
 pub(crate) struct RequiredName {
     pub(crate) name: String,
-    /// What is said of any other name.
+    /// Message about any other name.
     pub(crate) why: String,
-    /// Whether it is only asked for of a name that has the form of one.
+    /// True if it is only asked for of a name that has the form of one.
     pub(crate) alone: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the file of a kind uses.
+//! Imports for the file of a kind.
 
 pub(crate) use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! What a request may touch: which part of an object a create or an update sets, which one the server keeps,
-//! and when the generation rises.
+//! Fields that a request may set: those of a create or an update, those that the server keeps, and the
+//! generation.
 
 use serde_json::Value;
 

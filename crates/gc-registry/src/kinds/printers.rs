@@ -1,4 +1,4 @@
-//! What tables are made of: columns and the cells of a row, as `kubectl get` shows them.
+//! Tables: columns and the cells of a row, as `kubectl get` shows them.
 
 pub(crate) mod duration;
 
@@ -23,13 +23,13 @@ pub struct Column {
     pub kind: &'static str,
     /// `name` for the column that names the object, else mostly empty.
     pub format: &'static str,
-    /// What describes it, looked up when it is first shown.
+    /// Description of the column, looked up when it is first shown.
     says: Says,
     /// 0 is always shown; more only in wide output.
     pub priority: i32,
 }
 
-/// What describes a column.
+/// Source of a column's description.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Says {
     Nothing,
@@ -105,9 +105,9 @@ pub(crate) struct Row<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// What stands in a cell where there is nothing.
+/// Cell of an empty value.
 pub(crate) const NONE: &str = "<none>";
-/// What stands in a cell that the object says nothing about.
+/// Cell of an unset field.
 pub(crate) const UNSET: &str = "<unset>";
 
 impl Row<'_> {
@@ -149,7 +149,7 @@ impl Row<'_> {
         let name = self.text(&["metadata", "name"]);
         if is_default { format!("{name} (default)").into() } else { name.into() }
     }
-    /// How many of the wanted replicas are ready.
+    /// Returns the cell with ready and desired replicas.
     pub(crate) fn ready_replicas(&self) -> Value {
         let (ready, wanted) = (self.number(&["status", "readyReplicas"]), self.number(&["spec", "replicas"]));
         format!("{ready}/{wanted}").into()

@@ -1,4 +1,4 @@
-//! What objects of several kinds have in common: each rule once, in upstream's words.
+//! Rules that several kinds share, once each, in upstream's words.
 
 pub(crate) mod claims;
 pub(crate) mod conditions;

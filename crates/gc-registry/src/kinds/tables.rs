@@ -7,7 +7,7 @@ use super::printers::{Column, Row};
 use super::{scale, served};
 use crate::catalog::resource::Target;
 
-/// What the Scales of all resources are called here.
+/// Name of the Scales of all resources in these tables.
 const SCALES: (&str, &str) = ("autoscaling", "scales");
 
 /// The columns of a resource; for resources without a printer, and custom ones without columns, the name and the

@@ -42,7 +42,7 @@ pub(crate) fn uid(object: &Value) -> &str {
     text(object, "uid")
 }
 
-/// Whether `metadata.deletionTimestamp` is set.
+/// Reports whether `metadata.deletionTimestamp` is set.
 pub(crate) fn is_deleting(object: &Value) -> bool {
     !text(object, "deletionTimestamp").is_empty()
 }
@@ -137,7 +137,7 @@ pub(crate) fn new_uid(random: u128) -> String {
 const NAME_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Random characters behind `generateName`.
 const RANDOM_SUFFIX: usize = 5;
-/// What is left of a `generateName`, so that a label's 63 characters suffice for the result.
+/// Maximum length of a `generateName` in the result, so that it fits a label's 63 characters.
 const MAX_PREFIX: usize = 63 - RANDOM_SUFFIX;
 
 /// A name from `generateName`.

@@ -57,7 +57,7 @@ fn at_most(text: &str, limit: usize, unit: &str, problems: &mut Vec<String>) {
     }
 }
 
-/// What keeps a text from being a DNS subdomain (RFC 1123).
+/// Returns the problems of a text as a DNS subdomain (RFC 1123).
 #[must_use]
 pub fn dns_subdomain(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
@@ -68,7 +68,7 @@ pub fn dns_subdomain(text: &str) -> Vec<String> {
     problems
 }
 
-/// What keeps a text from being a DNS label (RFC 1123).
+/// Returns the problems of a text as a DNS label (RFC 1123).
 #[must_use]
 pub fn dns_label(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
@@ -84,7 +84,7 @@ pub fn dns_label(text: &str) -> Vec<String> {
     problems
 }
 
-/// What keeps a text from being a DNS label (RFC 1035: no digit at the start), the form of Service names.
+/// Returns the problems of a text as a DNS label (RFC 1035: no digit at the start), the form of Service names.
 #[must_use]
 pub fn dns_label_1035(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
@@ -95,7 +95,7 @@ pub fn dns_label_1035(text: &str) -> Vec<String> {
     problems
 }
 
-/// What keeps a text from being a path segment, the form of names in RBAC.
+/// Returns the problems of a text as a path segment, the form of names in RBAC.
 #[must_use]
 pub fn path_segment(text: &str) -> Vec<String> {
     match text {
@@ -109,7 +109,7 @@ pub fn path_segment(text: &str) -> Vec<String> {
     }
 }
 
-/// What keeps a text from being the name of a field manager.
+/// Returns the problems of a text as a field manager's name.
 #[must_use]
 pub fn field_manager(text: &str) -> Vec<(CauseReason, String)> {
     let mut problems = Vec::new();
@@ -128,7 +128,7 @@ pub fn field_manager(text: &str) -> Vec<(CauseReason, String)> {
     problems
 }
 
-/// What keeps a text from being a qualified name: label keys, annotation keys, finalizers.
+/// Returns the problems of a text as a qualified name: label keys, annotation keys, finalizers.
 #[must_use]
 pub fn qualified_name(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
@@ -160,7 +160,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
     problems
 }
 
-/// What keeps a text from being a label value.
+/// Returns the problems of a text as a label value.
 #[must_use]
 pub fn label_value(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
@@ -180,7 +180,8 @@ pub(crate) fn invalid(field: &str, text: &str, problems: Vec<String>) -> impl It
     })
 }
 
-/// What keeps a text that may end in a dash from being the `generateName` of an object whose names have this form.
+/// Returns the problems of a text, which may end in a dash, as the `generateName` of an object whose names have this
+/// form.
 pub(crate) fn prefix(form: fn(&str) -> Vec<String>, text: &str) -> Vec<String> {
     match text.strip_suffix('-').filter(|before| !before.is_empty()) {
         // Upstream drops the character before the dash, too.
@@ -189,7 +190,7 @@ pub(crate) fn prefix(form: fn(&str) -> Vec<String>, text: &str) -> Vec<String> {
     }
 }
 
-/// What keeps a text from being an IP address in its one form.
+/// Returns the problems of a text as an IP address in canonical form.
 pub(crate) fn ip_address(text: &str) -> Vec<String> {
     match text.parse::<std::net::IpAddr>() {
         Ok(address) if address.to_string() == text => Vec::new(),

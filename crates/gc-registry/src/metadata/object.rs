@@ -14,10 +14,10 @@ use super::ordered::{InOrder, is_declared};
 use crate::error::ApiError;
 use crate::storage::Revision;
 
-/// What each stored text begins with.
+/// Prefix of each stored text.
 const PREFIX: &[u8] = b"{\"metadata\":{";
 
-/// How an object of one kind and version presents itself.
+/// Kind and apiVersion of an object.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TypeMeta {
     /// `group/version`, or `version` for core.

@@ -27,8 +27,9 @@ enum Operator {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector(Vec<Requirement>);
 
-/// Whether the labels of an object match a selector as it stands in objects (`matchLabels`, `matchExpressions`). An
-/// empty one matches everything, an absent one nothing, and one that cannot be understood nothing either.
+/// Reports whether the labels of an object match a selector as it stands in objects (`matchLabels`,
+/// `matchExpressions`). An empty one matches everything, an absent one nothing, and one that cannot be understood
+/// nothing either.
 #[must_use]
 pub fn object_matches(selector: Option<&Value>, labels: Option<&Value>) -> bool {
     let Some(selector) = selector.filter(|selector| selector.is_object()) else { return false };
@@ -58,13 +59,13 @@ impl LabelSelector {
         parser.requirements().map(Self).map_err(ApiError::bad_request)
     }
 
-    /// Whether everything matches.
+    /// Reports whether everything matches.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether these labels (`metadata.labels`) match.
+    /// Reports whether these labels (`metadata.labels`) match.
     #[must_use]
     pub fn matches(&self, labels: Option<&Value>) -> bool {
         let get = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
@@ -327,13 +328,13 @@ impl FieldSelector {
         Ok(Self(terms))
     }
 
-    /// Whether everything matches.
+    /// Reports whether everything matches.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether more than name and namespace is compared.
+    /// Reports whether more than name and namespace is compared.
     #[must_use]
     pub fn needs_object(&self) -> bool {
         self.0.iter().any(|(field, ..)| field != NAME && field != NAMESPACE)
@@ -345,7 +346,7 @@ impl FieldSelector {
         exact_name(&self.0)
     }
 
-    /// Whether an object with this metadata and these other fields matches.
+    /// Reports whether an object with this metadata and these other fields matches.
     #[must_use]
     pub fn matches(&self, metadata: &Value, fields: &[(String, String)]) -> bool {
         self.0.iter().all(|(field, equal, wanted)| {
@@ -393,7 +394,7 @@ fn field_terms(text: &str) -> Result<Vec<FieldTerm>, ApiError> {
     Ok(parsed)
 }
 
-/// Whether a text is a field selector, of whatever fields.
+/// Reports whether a text is a field selector, of whatever fields.
 #[must_use]
 pub fn is_field_selector(text: &str) -> bool {
     field_terms(text).is_ok()

@@ -1,4 +1,4 @@
-//! What holds for the metadata of every object, whatever its kind.
+//! Metadata rules of every object, whatever its kind.
 
 use serde_json::Value;
 

@@ -137,7 +137,7 @@ pub(super) fn document(
 }
 
 impl Writer<'_> {
-    /// Whether the paths are those of custom resources.
+    /// Reports whether the paths are those of custom resources.
     fn is_custom(&self) -> bool {
         self.representations == CUSTOM_REPRESENTATIONS
     }

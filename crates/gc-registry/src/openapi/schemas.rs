@@ -67,7 +67,7 @@ impl RegisteredKinds {
     }
 }
 
-/// What every custom resource has, in the words of its documentation.
+/// Fields of every custom resource, in the words of its documentation.
 const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers \
     should convert recognized schemas to the latest internal value, and may reject unrecognized values. More \
     info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
@@ -240,7 +240,7 @@ impl Components {
         let described = descriptions().get(name).or(list.as_ref());
         let mut written = match &schema.node {
             Node::Object(object) => self.write_object(object, described),
-            // What encodes itself in more than one form has no type; raw objects have one.
+            // A type that encodes itself in several forms has no schema type; raw objects have one.
             Node::Any if name.contains(".apiextensions.") => json!({}),
             _ => self.write_node(&schema.node),
         };
@@ -380,7 +380,7 @@ fn mark(schema: &mut Value, group: &str, version: &str, kind: &str) {
     schema[GROUP_VERSION_KIND] = json!([group_version_kind(group, version, kind)]);
 }
 
-/// What is said of the list of a kind, which the published types have once for all kinds.
+/// Descriptions of a kind's list, which the published types have once for all kinds.
 fn list_descriptions(list_kind: &str, kind: &str, resource: &str) -> Fields {
     let texts = [
         ("", format!("{list_kind} is a list of {kind}")),

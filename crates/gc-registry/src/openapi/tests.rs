@@ -79,7 +79,7 @@ fn every_document_is_closed_under_references() {
     assert_eq!(v3_hash(&catalog, "apis/absent.example.com/v1"), None);
 }
 
-/// What kubectl looks for before it sends `fieldValidation` or computes a strategic merge patch.
+/// kubectl looks these up before it sends `fieldValidation` or computes a strategic merge patch.
 #[test]
 fn patches_name_their_parameters_and_media_types() {
     let catalog = catalog();

@@ -10,13 +10,13 @@ use super::{check_depth, unprocessable};
 use crate::error::ApiError;
 use crate::schema::{self, json_type};
 
-/// How many operations a patch may have.
+/// Maximum number of operations in a patch.
 pub const MAX_OPERATIONS: usize = 10_000;
 
-/// How many bytes of JSON the `copy` operations of one patch may add together.
+/// Maximum bytes of JSON that the `copy` operations of one patch may add together.
 pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
-/// How many parts of the document the operations of one patch may visit besides those that their paths lead to.
+/// Maximum number of document nodes that the operations of one patch may visit besides those on their paths.
 pub(super) const MAX_VISITED: usize = 10_000_000;
 
 /// An operation that cannot be applied. The exact error is not reported to clients.
@@ -25,7 +25,7 @@ struct DoesNotApply;
 /// Why an operation ends a patch.
 enum Failure {
     DoesNotApply,
-    /// What a `test` expects is not there.
+    /// A `test` does not match.
     FailedTest,
     /// The patch visits more than `MAX_VISITED` parts.
     TooMuch,
@@ -108,7 +108,7 @@ pub(crate) fn json_patch_of_policy(document: &mut Value, patch: &Value) -> Resul
     Ok(true)
 }
 
-/// What operations hold besides what they consist of, in the words of a warning.
+/// Returns a warning for each unknown member of the operations.
 pub(crate) fn unknown_members(patch: &Value) -> Vec<String> {
     let operations = patch.as_array().map(Vec::as_slice).unwrap_or_default().iter().enumerate();
     let members = operations.flat_map(|(index, operation)| {
@@ -144,7 +144,7 @@ fn decode(patch: &Value) -> Result<Vec<&Map<String, Value>>, ApiError> {
         .collect()
 }
 
-/// What the operations of one patch have cost so far, and how deep they may have made the document.
+/// Cost of a patch's operations so far, and the depth that they may have given the document.
 #[derive(Default)]
 struct Account {
     copied_bytes: usize,
@@ -416,7 +416,7 @@ mod tests {
         assert!(schema::depth(&document).is_some());
     }
 
-    /// What a patch costs does not grow with what lies behind the places that it changes.
+    /// The cost of a patch does not grow with the size of the parts it moves.
     #[test]
     fn large_parts_are_moved_without_being_visited() {
         let large: Value = (0..200_000).map(|number| json!([number])).collect();

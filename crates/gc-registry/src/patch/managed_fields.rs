@@ -45,7 +45,7 @@ const UNOWNED: [&[&str]; 12] = [
 /// The paths that an endpoint resets, so that its writers own nothing at or below them.
 pub type ResetFields = &'static [&'static [&'static str]];
 
-/// Who writes, and what.
+/// Manager and contents of a write.
 #[derive(Clone, Copy, Debug)]
 pub struct ManagerRequest<'a> {
     /// Field manager; empty is `unknown`.
@@ -60,7 +60,7 @@ pub struct ManagerRequest<'a> {
     pub now: jiff::Timestamp,
     /// The schema; `None` for custom resources without one.
     pub schema: Option<&'a Schema>,
-    /// What the endpoint resets.
+    /// Fields that the endpoint resets.
     pub reset: ResetFields,
 }
 
@@ -127,7 +127,7 @@ pub fn update(live: Option<&Value>, new: &mut Value, request: &ManagerRequest<'_
     put_managed_fields(new, entries::encode(entries));
 }
 
-/// What is wrong with `metadata.managedFields`, if anything is.
+/// Returns the problem of `metadata.managedFields`, if any.
 pub(crate) fn problem(managed_fields: &Value) -> Option<String> {
     let entries = managed_fields.as_array().map(Vec::as_slice).unwrap_or_default();
     entries.iter().enumerate().find_map(|(index, entry)| entries::problem(index, entry))
@@ -195,7 +195,7 @@ pub fn apply(
         .ok_or_else(|| ApiError::new(500, "", "failed to decode managed fields"))?;
     take_managed_fields(&mut base);
     if entries.is_empty() && live.is_some() {
-        // What was written before anybody applied has a manager of its own, if its items can be distinguished.
+        // Fields from before the first apply get a manager of their own, if list items can be distinguished.
         // Items that have a key in common are stored like any others.
         let mut errors = compare::validate(request.position(), &base);
         errors.retain(|error| !error.contains("duplicate entries for key"));
@@ -317,7 +317,7 @@ fn prune(
     let owned = others.iter().fold(own.fields.clone(), |owned, entry| owned.union(&entry.fields));
     let last = whole(&previous.fields);
     let present = whole(&compare::field_set(position, &merged)?);
-    // What is left without all that was applied last time, and what somebody owns, stays.
+    // Fields that remain without the last applied ones, and fields with an owner, stay.
     let mut without_last = merged.clone();
     merge::remove(position, &mut without_last, &last);
     let left = whole(&compare::field_set(position, &without_last)?);
@@ -454,7 +454,7 @@ fn put_managed_fields(object: &mut Value, managed_fields: Option<Value>) {
     }
 }
 
-/// Whether two objects are equal but for their managed fields.
+/// Reports whether two objects are equal but for their managed fields.
 pub(crate) fn equal_but_managers(live: &Value, new: &Value) -> bool {
     let (Value::Object(live), Value::Object(new)) = (live, new) else { return false };
     live.len() == new.len()

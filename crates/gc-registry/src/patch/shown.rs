@@ -10,9 +10,9 @@ use crate::metadata::numbers::go_float;
 use crate::schema::definition_name;
 use crate::schema::shown::{OpenedObjects, Part, patched, untyped};
 
-/// What was patched, for the error that refuses it: the document for JSON and merge patches, whose library sorts the
-/// members of objects that it opens and copies others as they were encoded, and for a strategic merge patch the
-/// patch itself. `name` is the one of the type of the documents before and after.
+/// Returns the document for the error that refuses the patch: the patched one for JSON and merge patches, whose
+/// library sorts the members of objects that it opens and copies others as they were encoded, and the patch itself
+/// for a strategic merge patch. `name` is the one of the type of the documents before and after.
 pub(crate) fn shown(
     name: Option<String>,
     kind: PatchType,

@@ -234,7 +234,7 @@ fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<()
     Ok(())
 }
 
-/// What identifies an item: the item itself, or the value of its merge key.
+/// Returns the identity of an item: the item itself, or the value of its merge key.
 fn merge_value<'a>(item: &'a Value, key: Option<&str>) -> Result<&'a Value, Error> {
     match (key, item) {
         (None, item) => Ok(item),

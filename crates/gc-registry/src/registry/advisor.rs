@@ -1,4 +1,4 @@
-//! What the process around the server knows about objects that the server itself does not.
+//! Checks of the process around the server that the server itself cannot make.
 
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ pub enum PermissionScope {
 
 /// Refuses and warns beyond the rules of the API: for kinds and annotations whose meaning is defined elsewhere.
 pub trait Advisor: std::fmt::Debug + Send + Sync {
-    /// What is wrong with an object of this group and kind; anything refuses the request.
+    /// Returns the problems of an object of this group and kind; any refuses the request.
     fn problems(&self, group: &str, kind: &str, object: &Value) -> Vec<FieldError>;
 
     /// Returns the permissions that a write needs beyond that to write. `old` is the stored object of an update.
@@ -54,6 +54,6 @@ pub trait Advisor: std::fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// What whoever writes the object should know. `old` is the stored object of an update.
+    /// Returns warnings to the object's writer. `old` is the stored object of an update.
     fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String>;
 }

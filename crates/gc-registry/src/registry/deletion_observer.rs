@@ -1,4 +1,4 @@
-//! Who asked for which deletion, for whoever keeps that beside the server: an object does not say it.
+//! Users of deletions, for an observer beside the server: an object does not record them.
 
 use gc_types::PropagationPolicy;
 
@@ -18,7 +18,7 @@ pub struct TerminatingDefinition {
 /// One deletion.
 #[derive(Debug)]
 pub struct ObservedDeletion<'a> {
-    /// What was deleted.
+    /// Resource of the deleted object.
     pub resource: &'a ResourceDefinition,
     /// Its namespace; empty at cluster scope.
     pub namespace: &'a str,
@@ -28,11 +28,11 @@ pub struct ObservedDeletion<'a> {
     pub uid: &'a str,
     /// The version that was deleted.
     pub resource_version: u64,
-    /// Who asked.
+    /// The user.
     pub user: &'a UserInfo,
     /// The program, as far as the request names it.
     pub program: &'a str,
-    /// Whether it was asked for as an eviction.
+    /// True if it was asked for as an eviction.
     pub is_eviction: bool,
     /// The policy that was asked for.
     pub policy: Option<PropagationPolicy>,

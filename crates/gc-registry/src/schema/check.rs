@@ -1,4 +1,4 @@
-//! Whether a document fits the types of a built-in kind, in the words of Go's JSON decoder.
+//! Check of a document against the types of a built-in kind, in the words of Go's JSON decoder.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -93,7 +93,7 @@ fn check_byte(item: &Value, place: &DecoderPosition<'_>) -> Result<(), String> {
     }
 }
 
-/// Whether Go's type embeds the one that says what a document is: an object inside another.
+/// Reports whether Go's type embeds the one that says what a document is: an object inside another.
 fn is_typed(struct_name: &str) -> bool {
     matches!(struct_name, "DeleteOptions" | "PersistentVolumeClaim")
 }
@@ -195,7 +195,7 @@ fn generic_type(value: &Value) -> &'static str {
     }
 }
 
-/// What is left of an integer in a type with fewer bits.
+/// Truncates an integer to a type with fewer bits.
 #[allow(clippy::cast_possible_truncation)]
 fn cut(whole: i64, format: IntegerFormat) -> i64 {
     match format {
@@ -210,7 +210,7 @@ fn float_to_integer(float: f64) -> i64 {
     if float.abs() < 9.2e18 { float as i64 } else { i64::MIN }
 }
 
-/// What Go calls the type of a JSON value.
+/// Returns Go's name for the type of a JSON value.
 #[must_use]
 pub fn json_type(value: &Value) -> &'static str {
     match value {
@@ -285,7 +285,7 @@ fn check_format(format: &StringFormat, text: &str) -> Result<(), String> {
 /// Where Go says that a text in base64 is wrong.
 pub(crate) fn base64_offset(error: &base64::DecodeError, text: &str) -> usize {
     match error {
-        // What follows the padding is wrong, not the padding.
+        // Go reports the byte after the padding, not the padding.
         base64::DecodeError::InvalidByte(offset, b'=') if offset % 4 == 3 => offset + 1,
         base64::DecodeError::InvalidByte(offset, b'=')
             if offset % 4 == 2 && text.as_bytes().get(offset + 1) == Some(&b'=') =>
@@ -317,7 +317,7 @@ fn time_error(text: &str, layout: &str, problem: &TimeProblem<'_>) -> String {
     }
 }
 
-/// What Go's parser stumbles over.
+/// Error of Go's time parser.
 enum TimeProblem<'t> {
     /// The rest of the text is not the next element of the layout.
     Elsewhere(&'t str, &'static str),
@@ -376,7 +376,8 @@ fn time_problem<'t>(text: &'t str, layout: &str) -> TimeProblem<'t> {
     }
 }
 
-/// Whether the day is one of its month, in a text that begins with date and time. There are no leap seconds, in Go.
+/// Reports whether the day is one of its month, in a text that begins with date and time. There are no leap seconds,
+/// in Go.
 fn has_day(text: &str) -> bool {
     text.get(.."2006-01-02T15:04:05".len()).is_some_and(|text| text.parse::<jiff::civil::DateTime>().is_ok())
 }

@@ -118,7 +118,7 @@ impl Shape {
         Self { layers: 0, declared: Declared::named(&format!("{META}.ObjectMeta")) }
     }
 
-    /// Whether everything within is in order of names.
+    /// Reports whether everything within is in order of names.
     pub(crate) fn is_by_name(self) -> bool {
         self.declared.is_none()
     }
@@ -135,7 +135,7 @@ impl Shape {
         }
     }
 
-    /// Whether the members have places of their own.
+    /// Reports whether the members have places of their own.
     pub(crate) fn has_places(self) -> bool {
         self.layers == 0 && self.declared.is_some()
     }

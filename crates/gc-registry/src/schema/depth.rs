@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-/// How deep documents may be nested. Bodies are stopped at 128 levels where they are parsed; patches can build
-/// a little more out of parts, and everything that walks a document recursively relies on this bound.
+/// Maximum nesting of documents. Bodies are stopped at 128 levels where they are parsed; patches can build a
+/// little more out of parts, and everything that walks a document recursively relies on this bound.
 pub const MAX_DEPTH: usize = 256;
 
-/// How deep a document is nested: 0 for scalars. Gives up at the bound, so that its own recursion is bounded;
-/// `None` then.
+/// Returns the nesting of a document: 0 for scalars. Gives up at the bound, so that its own recursion is
+/// bounded; `None` then.
 #[must_use]
 pub fn depth(value: &Value) -> Option<usize> {
     fn walk(value: &Value, left: usize) -> Option<usize> {

@@ -1,4 +1,4 @@
-//! What the published types say of themselves, as `kubectl explain` shows it.
+//! Descriptions of the published types, as `kubectl explain` shows them.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// What all names of definitions start with; left out of the table.
+/// Common prefix of definition names; omitted from the table.
 pub(super) const PREFIX: &str = "io.k8s.";
 
 const TABLE: &str = include_str!("facts.txt");
@@ -21,7 +21,7 @@ impl Fact {
         self.attributes.split(' ').find_map(|attribute| attribute.strip_prefix(name)?.strip_prefix('='))
     }
 
-    /// Whether the type is one unit to server-side apply.
+    /// Reports whether the type is one unit to server-side apply.
     pub(super) fn atomic(&self) -> bool {
         self.attribute("map") == Some("atomic")
     }
@@ -108,7 +108,7 @@ pub(super) fn type_code(code: &'static str) -> TypeCode {
     }
 }
 
-/// What the markers of a field say.
+/// Marker of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flag {
     Pointer,

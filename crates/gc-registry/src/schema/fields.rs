@@ -33,7 +33,7 @@ pub fn object_meta() -> &'static Arc<Schema> {
     })
 }
 
-/// How many unknown and duplicate fields are reported; upstream's bound.
+/// Maximum number of unknown and duplicate fields to report; upstream's bound.
 pub(super) const MAX_PROBLEMS: usize = 100;
 
 /// The fields that the schema does not know, sorted, each as kube-apiserver words it:
@@ -138,8 +138,8 @@ pub fn prune(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// How many bytes of JSON defaults may add to one object: no larger one can be stored. They are counted while they are added,
-/// as a definition may have a large default for each item of a list.
+/// Maximum bytes of JSON that defaults may add to one object: no larger one can be stored. They are counted while
+/// they are added, as a definition may have a large default for each item of a list.
 pub const MAX_DEFAULTED_BYTES: usize = 8 << 20;
 
 /// Structural defaulting: fills absent fields with their defaults. `null` where it is not allowed counts as

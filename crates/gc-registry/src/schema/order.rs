@@ -1,4 +1,4 @@
-//! What strict decoding finds in a document of a built-in kind, in upstream's order.
+//! Findings of strict decoding in a document of a built-in kind, in upstream's order.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};

@@ -135,7 +135,7 @@ enum Code<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct OpenedObjects(pub(crate) BTreeMap<String, Part>);
 
-/// What a patch did to a member of an object that it opened.
+/// Change of a patch to a member of an object that it opened.
 #[derive(Debug)]
 pub(crate) enum Part {
     Opened(OpenedObjects),

@@ -7,19 +7,19 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-/// What is known about the values of one place of a document: of a whole object, of a field, of the items of
-/// a list. The same type describes built-in kinds and the structural schemas of custom resources.
+/// Schema of the values at one position of a document: of a whole object, of a field, of the items of a
+/// list. The same type describes built-in kinds and the structural schemas of custom resources.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schema {
     /// Name of the OpenAPI definition, such as `io.k8s.api.core.v1.PodSpec`; `None` for anonymous schemas.
     pub name: Option<Arc<str>>,
     /// The named Go type of a value without a definition (built-in kinds).
     pub go: Option<Box<GoType>>,
-    /// What the values are.
+    /// Type of the values.
     pub node: Node,
-    /// Whether `null` is a value (custom resources; built-in kinds take `null` everywhere and drop the field).
+    /// True if `null` is a value (custom resources; built-in kinds take `null` everywhere and drop the field).
     pub nullable: bool,
-    /// What an absent field is filled with.
+    /// Default of an absent field.
     pub default: Option<Value>,
     /// `x-kubernetes-preserve-unknown-fields`: whatever is not specified here is kept as it is.
     pub preserve_unknown: bool,
@@ -75,7 +75,7 @@ pub struct Object {
     pub always: Vec<Arc<str>>,
     /// The discriminator and the members of a union (built-in kinds): `type/queuing:Queuing`.
     pub union: Option<&'static str>,
-    /// Whether the object is one unit to server-side apply.
+    /// Granularity of ownership in server-side apply.
     pub map_type: Ownership,
 }
 
@@ -84,11 +84,11 @@ pub struct Object {
 pub struct Property {
     /// Schema of its values.
     pub schema: SchemaRef,
-    /// How a strategic merge patch treats it.
+    /// Treatment by a strategic merge patch.
     pub patch: PatchStrategy,
     /// That the field is one unit to server-side apply although its type is not.
     pub atomic: bool,
-    /// What the field says about its ownership, where it says anything.
+    /// Granularity of ownership that the field declares, if any.
     pub map_type: Option<Ownership>,
     /// A pointer in Go: its zero value is not the same as its absence (built-in kinds).
     pub pointer: bool,
@@ -105,7 +105,7 @@ pub struct Property {
 pub struct MapNode {
     /// Schema of all values.
     pub values: SchemaRef,
-    /// Whether the map is one unit to server-side apply.
+    /// Granularity of the map in server-side apply.
     pub map_type: Ownership,
 }
 
@@ -114,11 +114,11 @@ pub struct MapNode {
 pub struct List {
     /// Schema of the items.
     pub items: SchemaRef,
-    /// How server-side apply owns it.
+    /// Ownership of the list in server-side apply.
     pub list_type: ListType,
 }
 
-/// Whether server-side apply tracks the parts of an object or only the whole
+/// Granularity of server-side apply: the parts of an object or only the whole
 /// (`x-kubernetes-map-type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ownership {
@@ -144,7 +144,7 @@ pub enum ListType {
 }
 
 impl ListType {
-    /// Whether items are identified and owned one by one.
+    /// Reports whether items are identified and owned one by one.
     #[must_use]
     pub fn is_associative(&self) -> bool {
         matches!(self, Self::Set | Self::Map(_))
@@ -154,9 +154,9 @@ impl ListType {
 /// `x-kubernetes-patch-strategy` with `x-kubernetes-patch-merge-key`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PatchStrategy {
-    /// Whether lists are merged; without it they are replaced.
+    /// True if lists are merged; without it they are replaced.
     pub merge: bool,
-    /// Whether an object is replaced as a whole.
+    /// True if an object is replaced as a whole.
     pub replace: bool,
     /// `retainKeys`
     pub retain_keys: bool,
@@ -216,7 +216,7 @@ pub struct Validations {
     pub pattern: Option<Arc<str>>,
     /// `format` of a number, where the type of the schema does not say it.
     pub number_format: Option<&'static str>,
-    /// Whether `anyOf` says that the value is an integer or a string.
+    /// True if `anyOf` says that the value is an integer or a string.
     pub is_integer_or_string: bool,
     /// `minItems`
     pub min_items: Option<u64>,

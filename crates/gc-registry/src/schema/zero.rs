@@ -1,4 +1,4 @@
-//! What Go's encoder prints of a built-in type: zero values that are always there, empty ones that never are.
+//! Go's encoding of built-in types: zero values that are always printed, empty ones that never are.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use crate::kinds::quantity;
 use super::types::scalar;
 use super::{Node, Property, Schema, StringFormat, definition_named};
 
-/// What becomes of lists and maps without an item whose fields are always encoded.
+/// Handling of empty lists and maps whose fields are always encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Empties {
     /// They stay: the object was decoded from JSON.
@@ -41,12 +41,12 @@ const TEMPLATES: [&str; 2] =
     ["io.k8s.api.core.v1.PersistentVolumeClaimTemplate", "io.k8s.api.resource.v1.ResourceClaimTemplateSpec"];
 const LISTS_OF_METADATA: [&str; 2] = ["finalizers", "ownerReferences"];
 
-/// Whether an empty list or map of this field has to reach validation.
+/// Reports whether an empty list or map of this field has to reach validation.
 pub(crate) fn is_refused_when_empty(schema: &Schema, field: &str) -> bool {
     REFUSED_WHEN_EMPTY.iter().any(|(of, name)| field == *name && is_one_of(schema, &[of]))
 }
 
-/// Whether this is the metadata of a template, whose empty lists have to reach validation.
+/// Reports whether this is the metadata of a template, whose empty lists have to reach validation.
 pub(crate) fn is_metadata_of_template(schema: &Schema, field: &str) -> bool {
     field == "metadata" && is_one_of(schema, &TEMPLATES)
 }
@@ -113,7 +113,7 @@ pub fn normalize(schema: &Schema, value: &mut Value, empties: Empties) {
     }
 }
 
-/// Whether Go's decoder ignores this in the place of a schema or several.
+/// Reports whether Go's decoder ignores this in the place of a schema or several.
 fn is_no_schema(schema: &Schema, value: &Value) -> bool {
     let is_empty = value.as_array().is_none_or(Vec::is_empty);
     is_one_of(schema, &[SCHEMA_OR_LIST]) && !value.is_object() && is_empty
@@ -162,7 +162,8 @@ fn normalize_element(schema: &Schema, value: &mut Value, empties: Empties) {
     }
 }
 
-/// Whether a field is dropped because its value is empty. What is always encoded and dropped here comes back as zero.
+/// Reports whether a field is dropped because its value is empty. What is always encoded and dropped here comes back
+/// as zero.
 fn is_dropped(property: &Property, value: &Value, empties: Empties) -> bool {
     match (value, &property.schema.node) {
         (Value::Object(fields), Node::Map(_)) if fields.is_empty() => {
@@ -188,7 +189,7 @@ fn zero_of(property: &Property) -> Value {
     if property.pointer || is_bytes { Value::Null } else { zero(&property.schema) }
 }
 
-/// What Go encodes where nothing was decoded.
+/// Returns Go's encoding of a value that was not decoded.
 fn zero(schema: &Schema) -> Value {
     match &schema.node {
         Node::Object(_) => {

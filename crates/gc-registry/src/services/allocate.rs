@@ -1,4 +1,4 @@
-//! What a service needs for its type and has not got: addresses and node ports.
+//! Allocations that a service still needs for its type: addresses and node ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -14,14 +14,14 @@ use crate::kinds::access::{Members, at, child, fill, flag, integer, items, list,
 /// Number of random places that are tried before all that are taken are read.
 const TRIES: u32 = 8;
 
-/// What only one service may have.
+/// Allocation that only one service may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Allocation {
     Address(Ipv4Addr),
     NodePort(u32),
 }
 
-/// Which places are taken.
+/// Existing allocations.
 pub(super) trait Occupancy {
     fn is_taken(&self, place: Allocation) -> Result<bool, ApiError>;
     /// All addresses, or all ports.
@@ -63,7 +63,7 @@ pub(super) fn complete_addresses(service: &mut Value, old: Option<&Value>) {
     keep_all(service, old);
     let (one, before) = (text(service, &ONE).to_owned(), text(old, &ONE));
     if one != before && list(service, &ALL) == list(old, &ALL) {
-        // Whoever changes the one means the other, too.
+        // Changing the one implies changing the other.
         if one.is_empty() {
             service["spec"].as_object_mut().map(|spec| spec.remove("clusterIPs"));
         } else {
@@ -72,7 +72,7 @@ pub(super) fn complete_addresses(service: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// Whoever keeps the one address keeps all of them.
+/// Keeping the one address keeps all of them.
 fn keep_all(service: &mut Value, old: &Value) {
     let path = ["spec", "clusterIPs"];
     let before = list(old, &path);
@@ -91,7 +91,7 @@ pub(super) struct Allocator<'a> {
     /// Where the choice begins, which differs between services.
     pub(super) uid: &'a str,
     pub(super) dry_run: bool,
-    /// What the service has already.
+    /// Existing allocations of the service.
     pub(super) own: BTreeSet<Allocation>,
 }
 

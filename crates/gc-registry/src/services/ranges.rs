@@ -17,10 +17,12 @@ pub struct ServiceRanges {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
     /// The text of a range of addresses.
-    #[error("{0:?} is no range of IPv4 addresses with 8 to 24 fixed bits and up to 29, such as 10.96.0.0/12")]
+    #[error(
+        "{0:?} is not a valid range of IPv4 addresses with 8 to 24 fixed bits and up to 29, such as 10.96.0.0/12"
+    )]
     Addresses(String),
     /// The text of a range of ports.
-    #[error("{0:?} is no range of ports from 1 to 65535, such as 30000-32767 or 30000+100")]
+    #[error("{0:?} is not a valid range of ports from 1 to 65535, such as 30000-32767 or 30000+100")]
     NodePorts(String),
 }
 
@@ -104,7 +106,7 @@ impl ServiceRanges {
         first + 1..=first + self.size() - 2
     }
 
-    /// Whether a service may have an address.
+    /// Reports whether a service may have an address.
     pub(crate) fn has_address(&self, address: Ipv4Addr) -> bool {
         self.usable().contains(&u32::from(address))
     }
@@ -116,7 +118,7 @@ impl ServiceRanges {
         [dynamic..=last, first..=dynamic - 1]
     }
 
-    /// Whether a service may have a node port.
+    /// Reports whether a service may have a node port.
     pub(crate) fn has_node_port(&self, port: i64) -> bool {
         (i64::from(self.node_ports.0)..=i64::from(self.node_ports.1)).contains(&port)
     }

@@ -50,7 +50,7 @@ impl Call<'_> {
         self.refuse_under_terminating_definition(shown)?;
         self.admit_creation(shown)?;
         self.fill_system_fields(&mut object);
-        // Who wrote what is settled before the server adds anything of its own.
+        // The owners of fields are settled before the server adds fields of its own.
         if operation == Operation::Update {
             managed::update(self, None, &mut object, options);
         }
@@ -127,7 +127,7 @@ impl Call<'_> {
         unreachable!("the loop ends by itself")
     }
 
-    /// What a create makes of a document that is decoded and defaulted, for objects of the server itself.
+    /// Completes a decoded and defaulted document as a create does, for objects of the server itself.
     pub(crate) fn complete_new(&self, object: &mut Value, options: &WriteOptions) -> Result<(), ApiError> {
         self.fill_system_fields(object);
         self.mutate(object, None)?;
@@ -155,7 +155,7 @@ impl Call<'_> {
         }
     }
 
-    /// What the server sets whatever the client sent (spec 6.1, last sentence).
+    /// Sets the fields that only the server may set (spec 6.1, last sentence).
     fn fill_system_fields(&self, object: &mut Value) {
         let now = self.now();
         let uid = meta::new_uid((self.context.entropy)());

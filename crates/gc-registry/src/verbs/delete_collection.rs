@@ -11,7 +11,7 @@ use crate::persist;
 
 /// Objects listed at once if the client sets no limit.
 const PAGE: i64 = 10_000;
-/// How often the list of a collection is begun while others overrun the history.
+/// Maximum number of times that the list of a collection is started while others overrun the history.
 const LISTINGS: usize = 3;
 
 impl Call<'_> {
@@ -45,7 +45,7 @@ impl Call<'_> {
         })
     }
 
-    /// What the options select: one page if they set a limit, all of them else.
+    /// Lists the selected objects: one page if the options set a limit, all of them otherwise.
     fn list_all(&self, options: &ListOptions) -> Result<ObjectList, ApiError> {
         let is_expired = |error: &ApiError| error.code == 410;
         for _ in 1..LISTINGS {

@@ -38,7 +38,7 @@ pub(crate) struct Deletion {
     pub(crate) orphan_dependents: Option<bool>,
     pub(crate) policy: Option<PropagationPolicy>,
     pub(crate) dry_run: bool,
-    /// Whose deletion takes the object along, where no request deletes it.
+    /// Definition whose deletion takes the object along, where no request deletes it.
     pub(crate) definition: Option<Arc<TerminatingDefinition>>,
 }
 
@@ -52,7 +52,7 @@ impl Deletion {
         Self { grace, ..self.clone() }
     }
 
-    /// What was given, as admission shows it.
+    /// Returns the options as admission shows them.
     fn shown(&self) -> Map<String, Value> {
         let mut shown = Map::new();
         if let Some(seconds) = self.grace {
@@ -115,7 +115,7 @@ impl Deletion {
     }
 }
 
-/// What a deletion came to.
+/// Result of a deletion.
 pub(crate) enum DeletionResult {
     /// The object is gone (or would be): its last stored state, at the version of the removal.
     Removed(KeyValue),
@@ -295,7 +295,7 @@ impl Call<'_> {
 
     /// Asks admission about a deletion, in the form that it has for admission. Most servers have nothing to ask, and make none.
     fn validate_deletion(&self, live: &Value, seen: impl FnOnce() -> Deletion) -> Result<(), ApiError> {
-        // What evicts was admitted as an eviction.
+        // Evictions were admitted as evictions.
         if self.target.subresource == "eviction" || !self.registry.admits() {
             return Ok(());
         }
@@ -436,7 +436,7 @@ impl Call<'_> {
                 return Ok(is_kept.then_some(DeletionResult::Kept(stored)));
             }
             self.admit_deletion(name)?;
-            // Whatever races with the deletion would delete another object.
+            // A deletion that races with another one must not delete a different object.
             let exact = || Deletion { uid: Some(meta::uid(&live).to_owned()), ..deletion.clone() };
             self.validate_deletion(&live, exact)?;
             let mut new = live.clone();

@@ -1,4 +1,4 @@
-//! What disruption budgets allow of evictions.
+//! Evictions under disruption budgets.
 
 use serde_json::{Value, json};
 
@@ -179,7 +179,7 @@ fn violated(why: String, retry_after_seconds: Option<u32>) -> ApiError {
     error
 }
 
-/// Whether a pod that does not serve anyway may go: its budget says so, or is met without it.
+/// Reports whether a pod that does not serve anyway may go: its budget says so, or is met without it.
 fn is_unhealthy_and_free(pod: &Value, budget: &Value) -> bool {
     let is_ready = list(pod, &["status", "conditions"])
         .iter()

@@ -1,4 +1,4 @@
-//! Which objects of a collection a request is about.
+//! Selection of objects of a collection by labels and fields.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Filter {
         Ok(Self { resource: Arc::clone(resource), labels, fields })
     }
 
-    /// Whether everything matches.
+    /// Reports whether everything matches.
     pub(crate) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }

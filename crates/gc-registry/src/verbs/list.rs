@@ -99,7 +99,7 @@ impl Continue {
             return Err(bad(": encoded start key empty (version meta.k8s.io/v1)"));
         }
         let key = start.strip_prefix('/').unwrap_or(start);
-        // What would lead out of the collection, or is not written as the server writes it.
+        // Keys that would lead out of the collection, or that the server would not write.
         if key.split('/').any(|part| matches!(part, "" | "." | "..")) {
             return Err(bad(&format!(": {start}")));
         }
@@ -211,12 +211,12 @@ struct Page {
     remaining: Option<u64>,
 }
 
-/// Which part of a collection is read.
+/// Part of a collection to read.
 struct Start {
     at: Option<Revision>,
     after: Option<Key>,
     continued: bool,
-    /// How many objects there are from here on, if they were counted.
+    /// Number of objects from here on, if counted.
     counted: Option<u64>,
 }
 
@@ -281,7 +281,7 @@ impl<'a> Reader<'a> {
         Ok(Start { at, after: None, continued: false, counted: None })
     }
 
-    /// Whether upstream answers from its cache, which has no pages. Events have no cache.
+    /// Reports whether upstream answers from its cache, which has no pages. Events have no cache.
     fn is_of_any_version(&self, options: &ListOptions) -> bool {
         let is_event = &*self.resource.resource == "events" && self.resource.custom.is_none();
         options.resource_version == "0" && options.continue_token.is_empty() && !is_event

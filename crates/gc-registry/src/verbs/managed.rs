@@ -10,7 +10,7 @@ use crate::metadata::meta;
 use crate::patch::managed_fields::{self, ManagerRequest, PathElement, ResetFields, scale};
 use crate::schema;
 
-/// How a write came.
+/// Way of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// By anything but apply.
@@ -19,16 +19,16 @@ pub(crate) enum Operation {
     Apply,
 }
 
-/// What writes of objects reset whose kind has a status subresource.
+/// Reset fields of object writes for kinds with a status subresource.
 const STATUS: ResetFields = &[&["status"]];
 
-/// What writes of the status reset, unless their kind says otherwise.
+/// Reset fields of status writes, unless their kind has others.
 const SPEC: ResetFields = &[&["spec"]];
 
-/// What writes of the status reset where they also keep the metadata.
+/// Reset fields of status writes that also keep the metadata.
 const SPEC_AND_METADATA: ResetFields = &[&["spec"], &["metadata"]];
 
-/// What the endpoint resets, so that its writers own nothing of it.
+/// Returns the fields that the endpoint resets, so that its writers do not own them.
 fn reset_fields(call: &Call<'_>) -> ResetFields {
     let resource = call.resource();
     let has_status = resource.subresources.iter().any(|known| *known.name == *"status");
@@ -101,7 +101,7 @@ pub(crate) fn update(call: &Call<'_>, live: Option<&Value>, new: &mut Value, opt
     with_request(call, options, |request| managed_fields::update(live, new, request));
 }
 
-/// Who writes a Scale, and what.
+/// Runs the write of a Scale, with its manager and fields.
 fn with_scale_request<T>(
     call: &Call<'_>,
     options: &WriteOptions,
@@ -255,7 +255,7 @@ fn convert(call: &Call<'_>, configuration: &Value, object: &mut Value) -> Result
     Err(ApiError::new(500, "", why))
 }
 
-/// Whether two states of an object differ in nothing but the times of managedFields: then nothing is written.
+/// Reports whether two states of an object differ in nothing but the times of managedFields: then nothing is written.
 pub(crate) fn same_but_for_times(new: &Value, live: &Value) -> bool {
     let (Some(new), Some(live)) = (new.as_object(), live.as_object()) else { return false };
     if new.len() != live.len() {

@@ -18,7 +18,7 @@ pub(crate) fn validate(resource: &ResourceDefinition, object: &Value) -> Vec<Fie
     if metadata_rules(resource).is_checked_last { Vec::new() } else { every_rule(resource, object) }
 }
 
-/// What the generic API server checks once nothing else is wrong with an object that is created.
+/// Runs the generic checks of kube-apiserver that follow when everything else about a new object is valid.
 pub(crate) fn validate_last(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> {
     if metadata_rules(resource).is_checked_last {
         return every_rule(resource, object);
@@ -30,7 +30,7 @@ pub(crate) fn validate_last(resource: &ResourceDefinition, object: &Value) -> Ve
     invalid("metadata.generateName", prefix, names::path_segment(prefix)).collect()
 }
 
-/// What the kind of a resource checks.
+/// Returns the metadata rules of a resource's kind.
 fn metadata_rules(resource: &ResourceDefinition) -> Metadata {
     if resource.custom.is_some() || resource.is_of_definitions() {
         return Metadata::CUSTOM;
@@ -189,7 +189,7 @@ pub(crate) fn validate_update(
     errors
 }
 
-/// What a kind checks at an update, in this order.
+/// Returns the checks of a kind at an update, in this order.
 fn checks(resource: &ResourceDefinition, subresource: &str) -> &'static [MetadataCheck] {
     let rules = metadata_rules(resource);
     if matches!(subresource, "" | "scale") { rules.update } else { rules.subresources }

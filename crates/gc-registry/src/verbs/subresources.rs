@@ -167,7 +167,7 @@ impl Call<'_> {
         Ok(self.answer_value(written.code, scale))
     }
 
-    /// What a Scale has too much.
+    /// Reports unknown fields of a Scale.
     fn note_unknown_of_scale(
         &mut self,
         body: &RequestBody,

@@ -107,7 +107,7 @@ impl Call<'_> {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
         self.check_namespace(&object)?;
-        // What is there may be applied to without its name; what is created has one.
+        // An apply to an existing object may omit its name; a new one needs it.
         if !meta::name(&object).is_empty() {
             self.check_name(&object)?;
         }
@@ -117,7 +117,7 @@ impl Call<'_> {
         Ok(Change::Apply(object))
     }
 
-    /// What an applied document has twice.
+    /// Reports duplicate fields of an applied document.
     pub(crate) fn note_duplicates(
         &mut self,
         duplicates: Vec<String>,
@@ -293,8 +293,8 @@ impl Call<'_> {
         Err(self.modified(&self.target.name))
     }
 
-    /// Whether an object is stored in the version that is stored today; one that is not is written even if nothing changes,
-    /// which is how objects are brought to a new storage version.
+    /// Reports whether an object is stored in the version that is stored today; one that is not is written even if
+    /// nothing changes, which is how objects are brought to a new storage version.
     fn is_in_storage_version(&self, stored: &KeyValue) -> bool {
         let custom = self.resource().custom.as_ref();
         custom.is_none_or(|custom| {
@@ -302,8 +302,9 @@ impl Call<'_> {
         })
     }
 
-    /// Whether an object is stored the way that it is shown. Upstream shows the phase of a new claim and the labels of a new
-    /// Job by default and stores them with the first update, which is a write even if it changes nothing.
+    /// Reports whether an object is stored the way that it is shown. Upstream shows the phase of a new claim and the
+    /// labels of a new Job by default and stores them with the first update, which is a write even if it changes
+    /// nothing.
     fn is_stored_as_shown(&self, stored: &KeyValue, live: &Value) -> bool {
         let resource = self.resource();
         let labelled =
@@ -383,7 +384,7 @@ impl Call<'_> {
         Ok(new)
     }
 
-    /// Whether a document names a version; 409 if it is not the stored one.
+    /// Reports whether a document names a version; 409 if it is not the stored one.
     fn check_version(&self, object: &Value, live: &Value) -> Result<bool, ApiError> {
         let given = meta::text(object, "resourceVersion");
         if matches!(given, "" | "0") {
@@ -424,7 +425,7 @@ impl Call<'_> {
             // Such a patch is shown itself, and not what it makes.
             schema::restore(&rules::schema(self.resource()), &mut new)
                 .map_err(|why| refused(&Value::Null, &why))?;
-            // What it is restored as is what is stored, whatever it says of itself.
+            // The kind and version are those of the stored object, whatever the document claims.
             if let Some(members) = new.as_object_mut() {
                 members.insert("apiVersion".into(), self.resource().api_version().into());
                 members.insert("kind".into(), (&*self.resource().kind).into());
@@ -437,7 +438,7 @@ impl Call<'_> {
             if self.resource().custom.is_some() || !matches!(kind, PatchType::Json | PatchType::Merge) {
                 return Err(error);
             }
-            // What a patch makes of an object is no body: it is the patch that is wrong.
+            // An error in the patched object is reported about the patch, because there is no body.
             let why = error.message.split_once(": ").map_or(&*error.message, |(_, why)| why);
             return Err(refused(&new, why));
         }
@@ -533,7 +534,7 @@ impl Call<'_> {
         }
     }
 
-    /// Whether this update removes the object (spec 6.3).
+    /// Reports whether this update removes the object (spec 6.3).
     fn completes_deletion(&self, new: &Value, live: &Value) -> bool {
         meta::finalizers(new).is_empty()
             && meta::is_deleting(live)
@@ -547,7 +548,7 @@ pub(crate) fn has_spec_finalizers(namespace: &Value) -> bool {
     namespace.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
 }
 
-/// Whether a patch sets a resourceVersion.
+/// Reports whether a patch sets a resourceVersion.
 fn body_names_version(kind: PatchType, patch: &Value) -> bool {
     match kind {
         PatchType::Json => patch.as_array().into_iter().flatten().any(|operation| {

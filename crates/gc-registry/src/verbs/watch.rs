@@ -28,10 +28,10 @@ pub struct Watch {
     /// Changes up to here are part of the initial state.
     start: Revision,
     initial: VecDeque<Arc<Object>>,
-    /// Whether a bookmark follows the initial state.
+    /// True if a bookmark follows the initial state.
     announce_end: bool,
     waiting: VecDeque<Arc<Entry>>,
-    /// What the watch ends with before it begins.
+    /// Error that ends the watch before it begins.
     failed: Option<ApiError>,
     ended: bool,
     converter: Arc<Converter>,
@@ -223,15 +223,15 @@ impl Watch {
         Poll::Ready(Some(WatchEvent::Error(error)))
     }
 
-    /// Whether a change may be an event of this watch.
+    /// Reports whether a change may be an event of this watch.
     fn concerns(&self, entry: &Entry) -> bool {
         let is_in_scope =
             if self.exact { *entry.key == *self.scope } else { entry.key.starts_with(&*self.scope) };
         is_in_scope && entry.revision > self.start
     }
 
-    /// What a change is to this watch: a change of an object that begins or ceases to match is its coming or
-    /// going (spec 5).
+    /// Converts a change for this watch: an object that begins or ceases to match is added or deleted (spec
+    /// 5).
     fn event(&self, view: View) -> Result<Option<WatchEvent>, ApiError> {
         let matching = |object: Option<Arc<Object>>| match object {
             Some(object) => Ok::<_, ApiError>(self.filter.matches(&object)?.then_some(object)),

@@ -1,4 +1,4 @@
-//! What decoding fills in: a document as sent, and as stored.
+//! Defaults of decoding: a document as sent, and as stored.
 
 use gc_registry::kinds::apply_defaults;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What holds for every kind and every document.
+//! Laws of every kind and every document.
 
 use std::sync::Arc;
 

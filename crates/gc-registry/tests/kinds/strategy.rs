@@ -1,4 +1,4 @@
-//! What creates and updates may touch.
+//! Fields that creates and updates may change.
 
 use gc_registry::api::UserInfo;
 use gc_registry::kinds::{self, Context, convert::convert, scale};

@@ -1,4 +1,4 @@
-//! What is refused, and in which words.
+//! Refusals and their messages.
 
 use gc_registry::api::UserInfo;
 use gc_registry::kinds::{self, Context};
@@ -230,7 +230,7 @@ fn parts_of_an_object_must_suit_each_other() {
         ("v1/pods", "/spec/resources", json!({"claims": [{"name": "a"}]}), vec![
             "spec.resources.claims: Forbidden: claims may not be set for Resources at pod-level".to_owned(),
             "spec.resources.claims[0]: Not found: \"a\": must be one of the names in pod.spec.resourceClaims which is empty".into()]),
-        // What no container asks for is compared with nothing.
+        // Resources without any container's request are compared with nothing.
         ("v1/pods", "/spec/resources", json!({"limits": {"cpu": "-1"}}), vec![
             "spec.resources.limits[cpu]: Invalid value: \"-1\": must be greater than or equal to 0".into(),
             "spec.resources.requests[cpu]: Invalid value: \"-1\": must be greater than or equal to 0".into()]),

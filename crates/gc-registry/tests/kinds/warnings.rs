@@ -1,4 +1,4 @@
-//! What a client is warned of, and in which words.
+//! Warnings to clients and their messages.
 
 use gc_registry::kinds::warnings;
 use serde_json::{Value, json};

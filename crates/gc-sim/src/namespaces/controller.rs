@@ -13,7 +13,7 @@ use crate::process::Process;
 use crate::server::BEGINNING_MILLISECONDS;
 use crate::story::Story;
 
-/// How long observations settle, milliseconds.
+/// Settling time of observations, milliseconds.
 const SETTLE_MILLISECONDS: i64 = 1_000;
 /// The defect that loses answers loses one of this many.
 const LOST_ANSWERS: u64 = 5;
@@ -39,14 +39,14 @@ pub(super) struct Mail {
 pub(super) struct NamespaceController {
     pub(super) number: usize,
     passes: Passes,
-    /// What restrains it.
+    /// Restraints of the controller.
     pub(super) process: Process,
     answers: u64,
     /// It is suspended, and receives and sends nothing.
     pub(super) paused: bool,
     /// It was paused, and another one leads since: nothing that changes anything leaves it.
     pub(super) deposed: bool,
-    /// How far its wall clock is off, milliseconds.
+    /// Error of its wall clock, milliseconds.
     pub(super) clock_error: i64,
     /// Answers that have not reached it.
     pub(super) mail: Vec<Mail>,
@@ -91,7 +91,7 @@ impl NamespaceController {
         self.passes.listed(name, Timestamp(now));
     }
 
-    /// What its passes ask for now, at most so much.
+    /// Returns the next requests of its passes, at most this many.
     pub(super) fn ask(&mut self, most: usize, now: i64) -> Vec<Flight> {
         let surroundings = self.process.around(&|_| None).observing();
         let questions = std::iter::from_fn(|| self.passes.poll_question(at(now), &surroundings)).take(most);
@@ -118,7 +118,7 @@ impl NamespaceController {
         self.forget_ends();
     }
 
-    /// How passes have ended is for people.
+    /// Drops the ends of passes, which are for people.
     fn forget_ends(&mut self) {
         while self.passes.poll_end().is_some() {}
     }
@@ -138,7 +138,8 @@ impl NamespaceController {
         any
     }
 
-    /// What it remembers of namespaces, and how many wait or are in a pass: nothing where none is terminating.
+    /// Returns the number of remembered namespaces, and of those that wait or are in a pass: zero where none is
+    /// terminating.
     pub(super) fn burden(&self) -> (usize, usize) {
         (self.passes.remembered(), self.passes.len())
     }

@@ -1,4 +1,4 @@
-//! What passes ask, put to the real registry; and what they are answered.
+//! Questions of passes, sent to the real registry; and their answers.
 
 use std::sync::Arc;
 
@@ -31,14 +31,14 @@ pub(super) fn contained_kinds() -> impl Iterator<Item = usize> {
     (0..KINDS.len()).filter(move |&index| KINDS[index].scope == Scope::Namespaced && !is_claim(index))
 }
 
-/// How the world of a controller looks to its requests.
+/// View of a controller's world for its requests.
 pub(super) struct Asker<'a> {
     pub(super) server: &'a Server,
     /// Groups that discovery cannot reach.
     pub(super) dead: &'a [&'static str],
     /// Kinds whose collections are not deleted by one request, one bit for each.
     pub(super) singly: u64,
-    /// How far the controller's wall clock is off.
+    /// Error of the controller's wall clock.
     pub(super) clock_error: i64,
     pub(super) defect: Option<Defect>,
 }
@@ -107,7 +107,7 @@ impl Asker<'_> {
         }
     }
 
-    /// What is served, as far as the dead groups let it be known.
+    /// Returns discovery, without the dead groups.
     fn served(&self) -> ServedResources {
         let mut served = ServedResources::default();
         for (index, kind) in contained_kinds().map(|index| (index, &KINDS[index])) {

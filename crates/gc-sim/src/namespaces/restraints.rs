@@ -1,5 +1,6 @@
-//! Whether controllers obey what restrains them: the operator's orders, the limits of the circuit breaker, the bounds of the
-//! concurrency limit and the server's Retry-After. Checked by what was asked and answered, without asking any of those.
+//! Checks that controllers obey their restraints: the operator's orders, the limits of the circuit breaker, the
+//! bounds of the concurrency limit and the server's Retry-After. Checked by what was asked and answered, without
+//! asking any of those.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::story::Story;
 use crate::violation::Violation;
 use crate::violation::broken;
 
-/// What was asked and answered, as far as restraints are about it.
+/// Questions and answers that restraints are about.
 #[derive(Debug)]
 pub(super) struct RestraintBook {
     breaker: BreakerOptions,

@@ -1,4 +1,4 @@
-//! What controllers ask and are answered, in the words of a story.
+//! Questions and answers of controllers in the words of a story.
 
 use gc_collectors::namespaces::emptying::{Ask, Reply};
 

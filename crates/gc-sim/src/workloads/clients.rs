@@ -1,4 +1,4 @@
-//! What clients do.
+//! Actions of clients.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ const FIRST_PARTIAL_SEED: u64 = 25_000;
 /// In worlds of earlier seeds a deleted pod ends at once.
 const FIRST_SEED_WITH_TERMINATIONS: u64 = 250_000;
 
-/// What a world consists of. Most worlds lack something: more of their actions then meet each other, and they take less time.
+/// Contents of a world. Most worlds lack something: more of their actions then meet each other, and they take less
+/// time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     deployments: bool,
@@ -28,7 +29,7 @@ pub(super) struct Parts {
     namespaces: &'static [&'static str],
 }
 
-/// How many milliseconds the pods of a world take to end once they are deleted.
+/// Returns the time that the pods of a world take to end after their deletion, milliseconds.
 pub(super) fn termination_latency(seed: u64) -> i64 {
     if seed < FIRST_SEED_WITH_TERMINATIONS {
         return 0;
@@ -54,7 +55,7 @@ impl Parts {
         }
     }
 
-    /// How often clients do each thing.
+    /// Returns the weights of the clients' actions.
     fn weights(self) -> [u32; 14] {
         let if_there = |is_there: bool, weight: u32| if is_there { weight } else { 0 };
         let rolls = self.deployments || self.stateful_sets;
@@ -77,7 +78,7 @@ impl Parts {
         ]
     }
 
-    /// What clients roll and scale: kinds, and the names of their objects.
+    /// Returns the kinds and names of the objects that clients roll and scale.
     fn rolled(self) -> Vec<(WorkloadKind, &'static str)> {
         let mut rolled = Vec::new();
         if self.deployments {

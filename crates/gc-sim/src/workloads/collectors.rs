@@ -22,7 +22,7 @@ use crate::violation::Violation;
 /// The resource that the collector of finished Jobs watches.
 const JOBS: &str = "jobs";
 
-/// Which collector requested something.
+/// Collector that sent a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Collector {
     /// The collector of owners.

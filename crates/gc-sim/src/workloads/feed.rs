@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::kinds::Kind;
 use crate::server::{Server, polled};
 
-/// What a list or a watch delivers.
+/// Delivery of a list or a watch.
 pub(super) enum News {
     Listed(Vec<Arc<Object>>, u64),
     Present(Arc<Object>),

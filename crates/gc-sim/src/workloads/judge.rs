@@ -72,7 +72,7 @@ fn finish(job: &Value) -> Option<(&str, i64)> {
     Some((text(end, "/type"), at.as_millisecond()))
 }
 
-/// Whether an object has changed since a deletion of it was decided.
+/// Reports whether an object has changed since a deletion of it was decided.
 fn has_changed(object: &Value, effect: &Effect) -> bool {
     let decided_at = effect.reason.evidence.iter().find_map(|evidence| match evidence {
         Evidence::ObservedAt { resource_version } => Some(*resource_version),
@@ -166,8 +166,9 @@ impl WorkloadWorld {
         Ok(())
     }
 
-    /// Whether a pod without an owner uses a claim, which its protection keeps as long as the pod runs, or a claim that this object waits
-    /// for. Another set may have adopted such a pod since: it runs on, and so the claim of the former set, which was collected, stays.
+    /// Reports whether a pod without an owner uses a claim, which its protection keeps as long as the pod runs, or a
+    /// claim that this object waits for. Another set may have adopted such a pod since: it runs on, and so the claim
+    /// of the former set, which was collected, stays.
     fn is_kept_by_a_stranger(&self, kind: WorkloadKind, object: &Value) -> bool {
         let namespace = text(object, "/metadata/namespace");
         let pods = self.list(WorkloadKind::Pod, namespace);

@@ -57,7 +57,7 @@ impl WorkloadWorld {
         self.ask(action)
     }
 
-    /// Whether an object exists and is not being deleted.
+    /// Reports whether an object exists and is not being deleted.
     fn is_there(&self, key: &Key, uid: &str) -> bool {
         match self.server.get(&kind_of(key.kind), &key.namespace, &key.name) {
             Some(Ok(object)) => value_of(&object).is_some_and(|value| {

@@ -1,4 +1,4 @@
-//! What happens to clocks: they are set, forward and back, drift, and stand still while a machine sleeps.
+//! Changes of clocks: they are set forward and back, drift, and stand still while a machine sleeps.
 
 use super::World;
 use crate::clocks::ServerDate;
@@ -9,7 +9,7 @@ use crate::violation::Violation;
 const JUMPS_MILLISECONDS: [i64; 7] = [-90_000_000, -3_600_000, -5_000, 5_000, 45_000, 3_600_000, 90_000_000];
 /// The same for the server's, by which objects are stamped: what is stamped in the future is not due for so long.
 const SERVER_JUMPS_MILLISECONDS: [i64; 5] = [-90_000_000, -3_600_000, -45_000, 45_000, 3_600_000];
-/// How much faster a clock runs than the world's, in a thousandth.
+/// Speed of a clock relative to the world's, in thousandths.
 const DRIFTS: [i64; 4] = [-20, -1, 1, 20];
 /// For how long a machine sleeps, milliseconds.
 const SLEEPS_MILLISECONDS: [i64; 3] = [3_000, 60_000, 7_200_000];
@@ -19,7 +19,7 @@ const UNANSWERED: u32 = 300;
 const WORTH_SETTING_MILLISECONDS: i64 = 10_000;
 
 impl World<'_> {
-    /// What an answer of the server says of its clock now.
+    /// Returns the evidence of an answer about the server's clock now.
     pub(super) fn server_date(&self) -> ServerDate {
         let shown = self.server.now;
         ServerDate { date: shown - shown.rem_euclid(1_000), server_error: self.server_error }
@@ -33,7 +33,7 @@ impl World<'_> {
         let what = if self.story.retention { random.weighted(&[4, 3, 2, 2]) } else { 0 };
         let clocks = &mut self.collectors[index].clocks;
         match what {
-            // What was wrong is often set right: that moves it by as much as before.
+            // A wrong clock is often corrected, which moves it by as much as before.
             0 => {
                 let jump = if clocks.error != 0 && random.chance(500) { -clocks.error } else { jump };
                 clocks.error += jump;

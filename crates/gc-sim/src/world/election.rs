@@ -18,9 +18,9 @@ pub(super) const STEPS_MILLISECONDS: [i64; 8] = [100, 300, 1_000, 2_500, 4_000, 
 const SLICE_MILLISECONDS: (i64, i64) = (100, 1_000);
 /// Beyond this, much passes, milliseconds.
 const MUCH_TIME_MILLISECONDS: i64 = 20_000;
-/// How often it is checked at rest whether a candidate leads, milliseconds.
+/// Interval of the checks at rest that a candidate leads, milliseconds.
 const LOOKED_EVERY_MILLISECONDS: i64 = 1_000;
-/// How long nothing passes between a collector and the server, milliseconds.
+/// Duration of a partition between a collector and the server, milliseconds.
 const PARTITION_MILLISECONDS: [i64; 4] = [3_000, 8_000, 12_000, 20_000];
 /// Number of suspended leaders per thousand that have just decided something, and the maximum number of requests.
 const SUSPENDED_AT_WORK: u32 = 500;
@@ -30,12 +30,12 @@ const SENDS_FIRST: u32 = 500;
 /// After this time a candidate leads in most worlds, and the story begins.
 const BEGINNING_MILLISECONDS: i64 = 1_000;
 
-/// How many collectors stand for election in the world of a seed.
+/// Returns the number of candidates in the world of a seed.
 pub(super) fn candidates(seed: u64) -> usize {
     if seed.is_multiple_of(3) { 3 } else { 2 }
 }
 
-/// Whether a request is one that a gate has to let out.
+/// Reports whether a request is one that a gate has to let out.
 fn changes(request: &Request) -> bool {
     !matches!(request, Request::Read { .. } | Request::Barrier { .. } | Request::RecordEvent(_))
 }
@@ -73,7 +73,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// What was sent about the Lease arrives, and every candidate that is not suspended continues the election.
+    /// Delivers requests about the Lease, and lets every candidate that is not suspended continue the election.
     fn elect(&mut self) -> Result<(), Violation> {
         let unguarded = self.options.defect == Some(Defect::LeaseUnguarded);
         if let Some(since) = self.network.arrive(&self.server, self.now, unguarded) {
@@ -113,7 +113,7 @@ impl World<'_> {
         Times { now: self.now, wall: self.now + collector.clocks.error, is_cut_off }
     }
 
-    /// Who acts, or would if it moved.
+    /// Returns the acting leader, or the one that would act if it moved.
     pub(super) fn leader(&self) -> Option<usize> {
         let acts = |collector: &Collector| {
             collector.candidate.as_ref().is_some_and(|candidate| candidate.may_act(self.now))

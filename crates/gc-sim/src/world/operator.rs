@@ -1,5 +1,5 @@
-//! What the operator of the collectors does: pauses them, has them change nothing, resumes what the breaker has stopped, and
-//! changes the bounds of the concurrency limit.
+//! Orders of the collectors' operator: pause, change nothing, resume after a trip, and change the bounds of the
+//! concurrency limit.
 
 use gc_controller::concurrency::ConcurrencyOptions;
 

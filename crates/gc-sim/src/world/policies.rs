@@ -1,4 +1,4 @@
-//! What a world does with the policies of its collectors beyond their effects, which are requests like all others.
+//! Policies in a world beyond their effects, which are requests like all others.
 
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ impl World<'_> {
         Ok(written.then(|| serde_json::from_slice(&json).unwrap_or_default()))
     }
 
-    /// Which generation of each policy there is.
+    /// Returns the generation of each policy.
     pub(super) fn generations(&self) -> BTreeMap<Uid, i64> {
         let policies = self.truth.objects().filter(|object| object.kind().kind == KIND);
         let generation = |policy: &TrueObject| policy.value()["metadata"]["generation"].as_i64();

@@ -1,4 +1,4 @@
-//! What becomes of requests and answers on their way between collectors and the server.
+//! Fate of requests and answers on their way between collectors and the server.
 
 use gc_controller::concurrency::Signal;
 use gc_types::{Outcome, Request};
@@ -22,7 +22,7 @@ use crate::truth::{Actor, TrueChange, TrueObject};
 use crate::verdicts::{self, deletes};
 use crate::violation::{Violation, broken};
 
-/// How often a fault happens to the first, second and third call of a request, by weight.
+/// Weights of faults for the first, second and third call of a request.
 const CALLS_WITH_FAULTS: [u32; 3] = [6, 3, 1];
 
 impl World<'_> {
@@ -208,7 +208,7 @@ fn is_lied_to(flight: &Flight, lie: Lie) -> bool {
     }
 }
 
-/// What a request comes to whose kind the collector does not know any more.
+/// Returns the result of a request whose kind the collector no longer knows.
 fn unknown_kind(flight: &Flight) -> PerformedRequest {
     match &flight.list {
         Some(_) => PerformedRequest::without_a_list(),

@@ -22,7 +22,7 @@ use super::{EtcdOptions, EtcdTls};
 /// Connections are probed after this much silence, and closed if the answer takes that long again. etcd refuses more frequent
 /// probes than every 5 s.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// How long connecting to a member may take where there are others.
+/// Maximum time to connect to a member where there are others.
 const CONNECT: Duration = Duration::from_secs(1);
 /// The interval at which each of several members is asked for itself.
 const PROBE_INTERVAL: Duration = Duration::from_millis(300);

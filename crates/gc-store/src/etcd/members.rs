@@ -17,15 +17,15 @@ use tonic::{Code, ConnectError};
 use super::client::CallError;
 use crate::hub::lock;
 
-/// How long after the last answer a majority may be electing a leader, so that waiting for it is worth it. Beyond it, requests
-/// fail at once.
+/// Time after the last answer in which a majority may be electing a leader, so that waiting for it is worth it.
+/// Beyond it, requests fail at once.
 const ELECTION: Duration = Duration::from_secs(4);
 /// The delay between two rounds over all members.
 const ROUND_PAUSE: Duration = Duration::from_millis(50);
 /// Rounds over all members; with the pauses they outlast an election.
 const ROUNDS: u32 = 60;
 
-/// How long a member that did not answer before may take for a request.
+/// Maximum duration of a request to a member that did not answer before.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// All members.
@@ -47,7 +47,7 @@ pub(super) struct Member {
     is_foreign: AtomicBool,
 }
 
-/// Which requests may be sent again although the first may have been performed.
+/// Rule for sending a request again although the first may have been performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeat {
     /// It changes nothing, or the same again.

@@ -77,7 +77,7 @@ impl Committer {
         Ok(Self { requests: Some(requests), thread: Some(thread), is_full })
     }
 
-    /// Whether only deletions are accepted, because there is no space. If so, starts an attempt to make some.
+    /// Reports whether only deletions are accepted, because there is no space. If so, starts an attempt to make some.
     pub(super) fn is_full(&self) -> bool {
         let is_full = self.is_full.load(Ordering::Relaxed);
         if is_full && let Some(requests) = &self.requests {
@@ -379,7 +379,7 @@ impl Writer {
     }
 }
 
-/// What became of a batch whose write failed.
+/// Resolution of a batch whose write failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BatchResolution {
     Written,

@@ -256,7 +256,7 @@ impl Disk {
         }
     }
 
-    /// Whether a sync of the file has failed, here or in a process before. It must not be written any more.
+    /// Reports whether a sync of the file has failed, here or in a process before. It must not be written any more.
     pub(super) fn is_distrusted(&self) -> bool {
         self.sync_failed.load(Ordering::Acquire) || self.medium.is_distrusted()
     }
@@ -316,7 +316,7 @@ impl Disk {
                 insert_history(&mut history, changes.iter())?;
                 meta.insert("revision", revision.0)?;
                 if let Some(compact) = compact {
-                    // What is forgotten stays forgotten, also if this process has not learned of it.
+                    // A compacted revision stays compacted, even if this process has not learned of it.
                     let known = meta.get("compacted")?.map_or(0, |known| known.value());
                     history.retain_in(..=(compact.0, u32::MAX), |_, _| false)?;
                     meta.insert("compacted", compact.0.max(known))?;

@@ -1,4 +1,4 @@
-//! What the data file lies on, and the rule of its syncs.
+//! Medium of the data file, and the rule of its syncs.
 //!
 //! After a sync has failed, Linux counts the pages that it could not write as clean: reads still show them, later syncs
 //! succeed without them, and the next power failure takes them. A file whose sync failed is therefore never written
@@ -27,7 +27,7 @@ pub(super) trait Medium: Send {
     fn discard(&self);
     /// Marks the data file as one whose sync has failed.
     fn distrust(&self);
-    /// Whether the mark is there.
+    /// Reports whether the mark is there.
     fn is_distrusted(&self) -> bool;
 }
 

@@ -30,7 +30,7 @@ pub enum RestoreError<E: std::error::Error + 'static> {
     Source(E),
 }
 
-/// What stopped filling the new file.
+/// Reason for not finishing the new file.
 enum RestoreStop<E> {
     Disk(Failure),
     Source(E),

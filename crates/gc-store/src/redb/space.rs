@@ -15,7 +15,7 @@ const RESERVE_BYTES: u64 = 16 << 20;
 /// On a small disk, the reserve is this part of the free space, but never less than [`MINIMUM_RESERVE_BYTES`].
 const SHARE_OF_FREE: u64 = 8;
 const MINIMUM_RESERVE_BYTES: u64 = 128 << 10;
-/// How much an object may grow while there is no space: a deletionTimestamp, a condition.
+/// Growth of an object that is allowed while there is no space: a deletionTimestamp, a condition.
 const GROWTH_BYTES: usize = 1024;
 
 /// The result of an attempt to set space aside.
@@ -114,7 +114,7 @@ impl Reserve for ReserveFile {
     }
 }
 
-/// Whether a transaction only removes objects, or changes them without making them much larger.
+/// Reports whether a transaction only removes objects, or changes them without making them much larger.
 pub(super) fn frees(transaction: &Transaction, present: impl Fn(&str) -> Option<KeyValue>) -> bool {
     transaction.writes.iter().all(|write| match write {
         Write::Delete(_) => true,

@@ -17,7 +17,7 @@ struct Cluster {
     store: EtcdStorage,
 }
 
-/// How many requests of each kind failed.
+/// Number of failed requests of each kind.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Failures {
     reads: Vec<StorageError>,

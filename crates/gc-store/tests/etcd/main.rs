@@ -55,7 +55,7 @@ fn two_processes_see_each_other() {
     let base = other.revision().unwrap();
     let mut watch = other.watch("/p/", base).unwrap();
     let revision = write(&one, vec![put("/p/a", "1")]);
-    // What one server acknowledged, the other reads: there is no cache in between.
+    // A write that one server acknowledged is visible to the other: there is no cache in between.
     assert_eq!(other.get("/p/a", None).unwrap().item.unwrap().mod_revision.0, revision);
     assert_eq!(next_change(&mut *watch).revision.0, revision);
     // A watcher that knows of a write before its feed does not get it again.

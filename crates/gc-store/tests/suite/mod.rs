@@ -319,8 +319,8 @@ pub fn concurrent_increments_are_not_lost(store: &dyn Storage, writers: usize, e
     }
 }
 
-/// Who has polled one change of a transaction gets the others without waiting, so that being idle proves that the revision
-/// is complete.
+/// A watcher that polled one change of a transaction gets the others without waiting, so that being idle proves that
+/// the revision is complete.
 pub fn transactions_are_delivered_whole(store: &dyn Storage) {
     const TRANSACTIONS: u64 = 100;
     const KEYS: u64 = 16;

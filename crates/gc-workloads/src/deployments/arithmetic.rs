@@ -1,4 +1,4 @@
-//! How many pods a Deployment may have, must have, and gives to each of its ReplicaSets.
+//! Replicas of a Deployment: the maximum, the minimum, and the share of each of its ReplicaSets.
 
 use serde_json::Value;
 
@@ -162,7 +162,7 @@ impl Rollout<'_> {
         }
     }
 
-    /// What a set gets of the pods to add, or to take away where that is negative.
+    /// Returns a set's share of the pods to add, or to remove where that is negative.
     fn share(&self, set: &Set, to_add: i64, added: i64) -> i64 {
         if set.wanted() == 0 || to_add == 0 || to_add == added {
             return 0;

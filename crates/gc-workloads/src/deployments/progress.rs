@@ -7,20 +7,20 @@ use super::arithmetic::{max_unavailable, replicas_of};
 use crate::object::{condition, int, items, text, without_zeros};
 use crate::time::{self, SECOND};
 
-/// Whether the Deployment says how long it may take without progress.
+/// Reports whether the Deployment says how long it may take without progress.
 pub(super) fn has_deadline(deployment: &Value) -> bool {
     let deadline = deployment["spec"]["progressDeadlineSeconds"].as_i64();
     deadline.is_some_and(|deadline| deadline != i64::from(i32::MAX))
 }
 
-/// Whether every wanted pod is of the new template and available, and no others are left.
+/// Reports whether every wanted pod is of the new template and available, and no others are left.
 pub(super) fn is_complete(deployment: &Value, status: &Value) -> bool {
     let wanted = replicas_of(deployment);
     ["updatedReplicas", "replicas", "availableReplicas"].iter().all(|name| int(&status[*name], 0) == wanted)
         && int(&status["observedGeneration"], 0) >= int(&deployment["metadata"]["generation"], 0)
 }
 
-/// Whether a status is nearer to the goal than the one before it.
+/// Reports whether a status is nearer to the goal than the one before it.
 fn is_progress(before: &Value, after: &Value) -> bool {
     let count = |status: &Value, name: &str| int(&status[name], 0);
     let old = |status: &Value| count(status, "replicas") - count(status, "updatedReplicas");
@@ -92,7 +92,7 @@ impl Rollout<'_> {
             "updatedReplicas": self.new.as_ref().map_or(0, |set| set.counted("replicas")),
             "readyReplicas": counted("readyReplicas"),
             "availableReplicas": available,
-            // What this plan resizes counts as before: the next reconciliation shows it.
+            // Sets that this plan resizes count as before: the next reconciliation shows the change.
             "unavailableReplicas": (self.sum(super::Set::wanted_before) - available).max(0),
         });
         status = without_zeros(status);

@@ -26,7 +26,7 @@ const NOT_INHERITED: [&str; 6] = [
 /// The longest name of a ReplicaSet.
 const LONGEST_NAME: usize = 253;
 
-/// Whether two pod templates say the same, the hash in their labels aside.
+/// Reports whether two pod templates say the same, the hash in their labels aside.
 pub(super) fn same_template(a: &Value, b: &Value) -> bool {
     let metadata = |template: &Value| -> Map<String, Value> {
         let mut all = map(&template["metadata"]);

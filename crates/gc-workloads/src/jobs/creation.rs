@@ -1,4 +1,4 @@
-//! How many pods of a Job run at a time, and what each of them is.
+//! Number of a Job's pods at a time, and their contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::time::{self, Milliseconds, SECOND};
 
 /// Maximum number of pods that are created or deleted in one pass.
 const MOST_AT_ONCE: usize = 500;
-/// How long a Job waits after its first failure, doubled with each further one.
+/// Delay after a Job's first failure, doubled with each further one.
 const FIRST_PAUSE: Milliseconds = 10 * SECOND;
 /// The longest pause after a failure.
 const LONGEST_PAUSE: Milliseconds = 600 * SECOND;
@@ -192,7 +192,7 @@ impl Work<'_> {
     }
 }
 
-/// How long nothing is created after a failure that others came before.
+/// Returns the delay of creations after a failure that others preceded.
 fn pause(failures_before: i64) -> Milliseconds {
     let doublings = u32::try_from(failures_before).unwrap_or(u32::MAX).min(16);
     (FIRST_PAUSE << doublings).min(LONGEST_PAUSE)

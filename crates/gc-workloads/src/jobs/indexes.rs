@@ -31,7 +31,7 @@ impl Indexes {
         i64::try_from(self.0.len()).unwrap_or(i64::MAX)
     }
 
-    /// How many of `others` are in this set.
+    /// Returns the number of `others` in this set.
     pub(super) fn shared_with(&self, others: &Self) -> i64 {
         i64::try_from(self.0.intersection(&others.0).count()).unwrap_or(i64::MAX)
     }

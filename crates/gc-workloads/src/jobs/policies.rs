@@ -1,11 +1,11 @@
-//! What a Job's policies say of a failed pod, and of the indexes that have succeeded.
+//! Policies of a Job on failed pods, and on succeeded indexes.
 
 use serde_json::Value;
 
 use super::indexes::Indexes;
 use crate::object::{Object, items, text};
 
-/// What a rule of the failure policy does.
+/// Verdict of a failure policy's rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It counts as a failure, as without a policy.

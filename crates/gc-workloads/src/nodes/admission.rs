@@ -1,4 +1,4 @@
-//! What a kubelet checks before it runs a pod: a pod may name its node itself, past the scheduler.
+//! Admission by the kubelet: a pod may name its node itself, past the scheduler.
 
 use serde_json::Value;
 
@@ -54,7 +54,7 @@ impl Rejection {
     }
 }
 
-/// Whether a pod has not been accepted by its node yet.
+/// Reports whether a pod has not been accepted by its node yet.
 pub(super) fn is_pending(pod: &Object) -> bool {
     pod.status()["startTime"].is_null() && !pod.finished
 }
@@ -84,7 +84,8 @@ pub(super) fn rejection(view: &View<'_>, pod: &Object, node: &Object) -> Option<
         .then(|| Rejection::predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate"))
 }
 
-/// Whether another pod has its place on the node before this one: it was accepted, or both wait and it is older.
+/// Reports whether another pod has its place on the node before this one: it was accepted, or both wait and it is
+/// older.
 fn is_ahead(other: &Object, pod: &Object) -> bool {
     let age = |pod: &Object| (pod.created, pod.key.clone());
     other.key != pod.key && (!is_pending(other) || age(other) < age(pod))
@@ -118,7 +119,8 @@ fn lacks_resources(view: &View<'_>, pod: &Object, node: &Object) -> Option<Rejec
     Some(Rejection::new(&format!("OutOf{name}"), message))
 }
 
-/// Whether a resource is one that no Kubernetes component knows. A node that does not have it leaves it to others.
+/// Reports whether a resource is one that no Kubernetes component knows. A node that does not have it leaves it to
+/// others.
 fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
 }

@@ -7,7 +7,7 @@ use crate::object::{Object, items};
 use crate::plan::View;
 use crate::selector;
 
-/// What the ResourceClaims of a pod mean for its scheduling.
+/// ResourceClaims of a pod, as its scheduling sees them.
 pub(super) enum Devices<'a> {
     /// A claim does not exist yet: nothing is written, so that whoever creates it finds the pod unchanged.
     Missing,
@@ -30,7 +30,7 @@ fn names(pod: &Object) -> impl Iterator<Item = Option<&str>> {
     })
 }
 
-/// Whether a pod uses a claim of its namespace.
+/// Reports whether a pod uses a claim of its namespace.
 pub(super) fn uses(pod: &Object, claim: &str) -> bool {
     names(pod).any(|name| name == Some(claim))
 }

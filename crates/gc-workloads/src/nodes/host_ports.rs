@@ -25,7 +25,7 @@ fn host_port(port: &Value) -> HostPort<'_> {
     (address.unwrap_or(ALL_ADDRESSES), protocol.unwrap_or("TCP"), int(&port["hostPort"], 0))
 }
 
-/// Whether a pod takes a port of a node that an unfinished pod has already, of those that `counts` accepts.
+/// Reports whether a pod takes a port of a node that an unfinished pod has already, of those that `counts` accepts.
 pub(super) fn are_taken(
     view: &View<'_>,
     pod: &Object,

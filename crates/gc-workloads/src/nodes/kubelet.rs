@@ -1,5 +1,5 @@
-//! What a kubelet would write for the nodes that this process keeps: the Node and its Lease, and the status of the pods that
-//! are bound to it. Containers are not run.
+//! Kubelet of the nodes that this process simulates: the Node and its Lease, and the status of the pods that are
+//! bound to it. Containers are not run.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::time::{self, Milliseconds, SECOND};
 
 /// The namespace of nodes' Leases.
 const LEASES: &str = "kube-node-lease";
-/// How often a Lease is renewed.
+/// Interval of Lease renewals.
 const RENEW_EVERY: Milliseconds = 10 * SECOND;
-/// How long a Lease is good for.
+/// Duration of a Lease, in seconds.
 const LEASE_SECONDS: i64 = 40;
-/// How often a node's conditions say that it is still there.
+/// Interval of the node's status reports.
 const REPORT_EVERY: Milliseconds = 300 * SECOND;
 /// The version that simulated nodes say they have.
 const VERSION: &str = "v1.36.0";
@@ -29,10 +29,10 @@ const DECLARED_FEATURES: [&str; 2] =
     ["InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"];
 /// Why a pod that ran for too long is reported.
 const OVERDUE: &str = "deadline";
-/// What is said of a pod that ran for too long.
+/// Message about a pod that ran for too long.
 const OVERDUE_MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
-/// How long after its binding a pod is rejected, so that controllers which replace a failed pod at once do so no more often than
-/// where a kubelet rejects it.
+/// Delay between binding and rejection of a pod, so that controllers which replace a failed pod at once do so no more
+/// often than where a kubelet rejects it.
 const REJECTION_DELAY: Milliseconds = SECOND;
 /// The pause before a failed container is started for the second time again, doubled with each further one; the first time there is none.
 const SECOND_RESTART: Milliseconds = 10 * SECOND;
@@ -74,7 +74,8 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
     }
 }
 
-/// What is reconciled once, at the start, so that a node exists: a node that is deleted later does not register again.
+/// Returns the keys to reconcile once, at the start, so that a node exists: a node that is deleted later does not
+/// register again.
 pub(crate) fn first_keys(settings: &Settings) -> Vec<Key> {
     (0..settings.nodes).map(|number| Kind::Lease.key(LEASES, &super::name(number))).collect()
 }
@@ -203,7 +204,7 @@ fn address_of_pod(view: &View<'_>, pod: &Object) -> String {
     }
 }
 
-/// How far a simulated pod has come.
+/// Stage of a simulated pod.
 #[derive(Debug, PartialEq, Eq)]
 enum Stage {
     /// Its containers are to be started at this time.
@@ -295,7 +296,7 @@ fn keep_pod(view: &View<'_>, key: &Key) -> Plan {
     plan
 }
 
-/// Whether containers that fail now are started again without a pause.
+/// Reports whether containers that fail now are started again without a pause.
 fn restarts_at_once(view: &View<'_>, pod: &Object) -> bool {
     let started = time::parse(&container_state(pod)["running"]["startedAt"]);
     pods::restarts(pod) == 0 || started.is_some_and(|at| at + LONG_RUN < view.now)
@@ -318,7 +319,7 @@ fn container_state(pod: &Object) -> Value {
     first.map_or(Value::Null, |first| first["state"].clone())
 }
 
-/// Whether the status of a pod is that of its specification.
+/// Reports whether the status of a pod is that of its specification.
 fn is_observed(pod: &Object) -> bool {
     pod.status()["observedGeneration"].as_i64().unwrap_or_default() >= pod.generation()
 }

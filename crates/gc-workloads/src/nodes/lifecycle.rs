@@ -1,5 +1,5 @@
-//! What follows from a node's health: nodes that fall silent, taints by condition, and the eviction of pods that do not
-//! tolerate them.
+//! Consequences of a node's health: nodes that stop reporting, taints by condition, and the eviction of pods that do
+//! not tolerate them.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::pods;
 use crate::store::Change;
 use crate::time::{self, Milliseconds, SECOND};
 
-/// How long a node must neither renew its Lease nor report to be unreachable.
+/// Time without Lease renewal or report after which a node is unreachable.
 const GRACE: Milliseconds = 50 * SECOND;
 const LEASES: &str = "kube-node-lease";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";

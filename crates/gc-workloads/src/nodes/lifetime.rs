@@ -68,7 +68,7 @@ pub(super) fn of_pod(view: &View<'_>, pod: &Object) -> Option<(Milliseconds, i64
     }
 }
 
-/// How the containers of a deleted pod end.
+/// End of a deleted pod's containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Termination {
     pub(super) takes: Milliseconds,

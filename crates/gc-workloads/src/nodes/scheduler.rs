@@ -172,7 +172,7 @@ fn show_refusal(view: &View<'_>, pod: &Object, message: String, plan: &mut Plan)
     plan.then(request.noting(Note::warning(pod, "FailedScheduling", message), None));
 }
 
-/// What a node has for pods.
+/// Returns a node's allocatable resources.
 pub(super) fn allocatable(node: &Object) -> Amounts {
     let status = node.status();
     Amounts::read(if status["allocatable"].is_object() {
@@ -220,14 +220,14 @@ fn tolerates_unschedulable(pod: &Object) -> bool {
     items(&pod.spec()["tolerations"]).any(|toleration| tolerates(toleration, &taint))
 }
 
-/// Whether a pod does not tolerate a taint that keeps pods away.
+/// Reports whether a pod does not tolerate a taint that keeps pods away.
 pub(super) fn repels(taint: &Value, pod: &Object) -> bool {
     let effect = text(&taint["effect"]);
     (effect == "NoSchedule" || effect == "NoExecute")
         && !items(&pod.spec()["tolerations"]).any(|toleration| tolerates(toleration, taint))
 }
 
-/// Whether a toleration tolerates a taint.
+/// Reports whether a toleration tolerates a taint.
 pub(crate) fn tolerates(toleration: &Value, taint: &Value) -> bool {
     let (key, effect) = (text(&toleration["key"]), text(&toleration["effect"]));
     if !effect.is_empty() && effect != text(&taint["effect"]) {
@@ -299,7 +299,7 @@ fn in_domain<'a>(
     nodes.flat_map(move |node| store.pods_on(node.name())).filter(|pod| !pod.finished)
 }
 
-/// Whether a term of one pod's affinity means another.
+/// Reports whether a term of one pod's affinity means another.
 fn matches_pod_term(term: &Value, owner: &Object, other: &Object) -> bool {
     let listed = items(&term["namespaces"]).any(|namespace| namespace == other.namespace());
     let unnamed = items(&term["namespaces"]).next().is_none() && term["namespaceSelector"].is_null();

@@ -56,7 +56,7 @@ fn a_pod_runs_where_it_fits_and_says_why_it_does_not() {
         assert_eq!(world.get(Kind::Pod, name)["status"]["conditions"][0]["message"], message);
         assert_eq!(world.events(name), [format!("FailedScheduling {message}")]);
     }
-    // What changes on the node, or leaves it, lets them in.
+    // A change or departure on the node lets them in.
     world.change(Kind::Node, "kubegc-node-0", |value| value["metadata"]["labels"]["disk"] = "ssd".into());
     world.delete(&Kind::Pod.key("default", "plain"), None);
     world.settle();
@@ -573,8 +573,7 @@ fn a_pod_waits_for_its_resource_claims() {
     assert_eq!(phase(&world, "a"), "Running");
 }
 
-/// What a deleted pod does, when its controllers have settled, and how it ends: when its containers have ended, or are killed at the
-/// end of the grace period.
+/// A deleted pod ends when its containers have ended, or are killed at the end of the grace period.
 #[test]
 fn a_deleted_pod_ends_after_its_time() {
     struct Case {
@@ -583,7 +582,7 @@ fn a_deleted_pod_ends_after_its_time() {
         grace: u32,
         /// Milliseconds from the deletion to the end, and the exit code.
         ends: (i64, i64),
-        /// Whether it is said, when it begins, that the containers are stopped; else when they have ended.
+        /// True if it is said, when it begins, that the containers are stopped; else when they have ended.
         is_reported: bool,
     }
     let latency = 100;
@@ -604,7 +603,7 @@ fn a_deleted_pod_ends_after_its_time() {
         let settings = Settings { pod_termination_latency: latency, ..Settings::default() };
         let mut world = World::with(settings, Workload::ALL);
         let mut value = pod("a", &json!({}));
-        // What is left of it shows how it ended.
+        // The remaining object shows how it ended.
         value["metadata"]["finalizers"] = json!(["example.com/hold"]);
         if let Some(annotation) = annotation {
             value["metadata"]["annotations"] = json!({"kubegc.io/terminates-after": annotation});

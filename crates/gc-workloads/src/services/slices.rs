@@ -53,7 +53,7 @@ pub(crate) fn reconcile(view: &View<'_>, key: &Key) -> Plan {
         .store
         .slices_of(&key.namespace, service.name())
         .filter(|slice| slice.label(MANAGED_BY) == Some(CONTROLLER) && !slice.deleting)
-        // What an orphaning deletion has released stays: upstream looks a second later, and finds no Service.
+        // Slices that an orphaning deletion has released stay: upstream looks a second later, and finds no Service.
         .filter(|slice| !service.deleting || slice.controls_of(service))
         .collect();
     let mut work = Work::new(service, &existing);
@@ -76,14 +76,14 @@ struct Group {
     known: Vec<Arc<Object>>,
 }
 
-/// What has to become of a Service's slices.
+/// Changes to a Service's slices.
 struct Work<'a> {
     service: &'a Object,
     labels: Map<String, Value>,
     create: Vec<Value>,
     update: Vec<(Key, Value)>,
     surplus: Vec<Arc<Object>>,
-    /// Whether the endpoints that are shown so far serve, by identity.
+    /// Serving state of the published endpoints, by identity.
     shown: BTreeMap<String, Value>,
     /// When the changes happened that this plan shows.
     triggers: Vec<Value>,
@@ -338,14 +338,14 @@ fn endpoint(service: &Object, pod: &Object, node: Option<&Arc<Object>>, addresse
     endpoint
 }
 
-/// What makes an endpoint the same one: its addresses, host name and pod.
+/// Returns the identity of an endpoint: its addresses, host name and pod.
 pub(super) fn identity(endpoint: &Value) -> String {
     let target = &endpoint["targetRef"];
     let addresses = sorted(&endpoint["addresses"]);
     json!([addresses, endpoint["hostname"], target["namespace"], target["name"]]).to_string()
 }
 
-/// Whether two versions of an endpoint say the same.
+/// Reports whether two versions of an endpoint say the same.
 pub(super) fn same(a: &Value, b: &Value) -> bool {
     let target = |endpoint: &Value| {
         let mut target = map(&endpoint["targetRef"]);
@@ -374,7 +374,7 @@ fn labels_of_users(labels: &Value) -> Map<String, Value> {
 }
 
 impl Object {
-    /// Whether one of its owner references names a Service.
+    /// Reports whether one of its owner references names a Service.
     fn controls_of(&self, service: &Self) -> bool {
         items(&self.value["metadata"]["ownerReferences"]).any(|owner| {
             owner["uid"] == *service.uid && owner["kind"] == "Service" && owner["apiVersion"] == "v1"

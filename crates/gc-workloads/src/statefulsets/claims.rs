@@ -9,7 +9,7 @@ use crate::kinds::Kind;
 use crate::object::{Object, items, map, text};
 use crate::plan::{Note, Request};
 
-/// What keeps a pod from being created.
+/// Reason not to create a pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
     /// A claim belongs to a pod or set of the same name that is gone, and is about to be collected.
@@ -18,7 +18,7 @@ pub(super) enum Obstacle {
     Deleting(String),
 }
 
-/// Whether a reference names an object, which may have another UID.
+/// Reports whether a reference names an object, which may have another UID.
 fn names(reference: &Value, kind: Kind, name: &str) -> bool {
     reference["apiVersion"] == kind.api_version()
         && reference["kind"] == kind.name()
@@ -29,7 +29,7 @@ fn owners_of(claim: &Object) -> impl Iterator<Item = &Value> + Clone {
     items(&claim.value["metadata"]["ownerReferences"])
 }
 
-/// Whether an object is being deleted and leaves its dependents behind.
+/// Reports whether an object is being deleted and leaves its dependents behind.
 fn orphans(object: &Object) -> bool {
     object.deleting && object.has_finalizer("orphan")
 }
@@ -54,8 +54,8 @@ impl Work<'_> {
             .collect()
     }
 
-    /// What keeps the pod of an ordinal, which does not exist, from being created. Upstream creates one beside a claim that belongs to a
-    /// set that is gone; the claim would then be collected and be held by the new pod.
+    /// Returns the reason not to create the missing pod of an ordinal, if any. Upstream creates one beside a claim
+    /// that belongs to a set that is gone; the claim would then be collected and be held by the new pod.
     pub(super) fn obstacle(&self, ordinal: i64) -> Option<Obstacle> {
         let (pod, set) = (format!("{}-{ordinal}", self.set.name()), self.set);
         let claims = self.claims(ordinal);

@@ -12,7 +12,7 @@ use gc_process::access::{self, Access};
 const FILES: &str = ":0";
 /// cobra's directive for a shell: no names of files.
 const NO_FILES: &str = ":4";
-/// How long the server may take.
+/// Maximum duration of the server's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Completions that are answered at most.
 const MAXIMUM_COMPLETIONS: usize = 500;
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     pub(crate) words: Vec<String>,
 }
 
-/// What is to be completed.
+/// Item to complete.
 #[derive(Debug, PartialEq, Eq)]
 enum CompletionKind {
     /// These words are all there are.
@@ -93,7 +93,7 @@ fn value(arg: &Arg, prefix: &str, begin: &str) -> CompletionKind {
     }
 }
 
-/// What the words before the last one say.
+/// Words before the last one.
 struct Line<'a> {
     /// The command that they lead to.
     command: &'a Command,
@@ -128,7 +128,7 @@ impl<'a> Line<'a> {
         line
     }
 
-    /// What is left to be completed, of a last word.
+    /// Returns the item to complete in the last word.
     fn wanted(&self, last: &str) -> CompletionKind {
         let command = self.command;
         if let Some(arg) = self.pending {

@@ -26,7 +26,7 @@ Exit codes: 0, everything is gone; 1, it failed; 2, wrong flags; 3, part of it w
 pub(crate) struct DeleteOptions {
     #[command(flatten)]
     targets: Targets,
-    /// What happens to dependents
+    /// Select the deletion policy for dependents
     #[arg(long, value_enum, default_value_t = Cascade::Background)]
     cascade: Cascade,
     /// Delete without asking

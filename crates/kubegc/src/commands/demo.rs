@@ -26,10 +26,10 @@ use serde_json::{Value, json};
 use shop::{ACTS, Act, Item, ORDERS};
 use sink::AuditSink;
 
-/// How long anything may take before the demonstration is a failure.
+/// Maximum wait before the demonstration fails.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What to try after it.
+/// Commands to try next.
 const NEXT: [(&str, &str); 3] = [
     ("kubegc up --ephemeral", "the same server for kubectl and every other client"),
     ("kubegc up -- kubectl get namespaces", "run one command, or a test suite, against a server of its own"),
@@ -91,7 +91,7 @@ struct Stage {
     paint: Paint,
     items: Vec<Actor>,
     out: std::io::StdoutLock<'static>,
-    /// How many end states were not as they should be.
+    /// Number of wrong end states.
     wrong: u32,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct DoctorOptions {
     /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…, sarif, junit
     #[arg(short, long, default_value = "text")]
     output: Form,
-    /// What makes the exit code 1: anything wrong, also notices, or nothing
+    /// Exit with 1 on: errors, errors and notices, or never
     #[arg(long, value_enum, default_value_t)]
     fail_on: FailOn,
     #[command(flatten)]

@@ -33,7 +33,7 @@ use apiserver_flags::{ABSENT_PLUGINS, APISERVER_FLAGS, PERMANENT_PLUGINS, effect
 pub(crate) use assets::{EnvtestCommand, run};
 use flags::{Flag, GivenFlags};
 
-/// Which collectors run, in the words of `--controllers`; `gc` is the collector of owner references.
+/// Enabled collectors, as in `--controllers`; `gc` is the collector of owner references.
 const CONTROLLERS: &str = "KUBEGC_ENVTEST_CONTROLLERS";
 const ENABLE_PLUGINS: &str = "enable-admission-plugins";
 /// Upstream's default of `--secure-port`.
@@ -137,7 +137,7 @@ fn plugins(given: &GivenFlags, flag: &str) -> anyhow::Result<Vec<String>> {
             return Err(UsageError::new(format!("{flag} plugin {name:?} is unknown")).into());
         }
     }
-    // What is always on need not be asked for.
+    // Plugins that are always on need not be requested.
     others.retain(|name| flag != ENABLE_PLUGINS || !PERMANENT_PLUGINS.contains(name));
     if !others.is_empty() {
         eprintln!("kube-apiserver (kubegc): --{flag}: without effect: {}", others.join(", "));
@@ -221,7 +221,7 @@ fn apiserver(given: &GivenFlags) -> anyhow::Result<()> {
     })
 }
 
-/// What etcd says of itself.
+/// Answer of etcd's health endpoint.
 struct EtcdHealth;
 
 impl Pages for EtcdHealth {

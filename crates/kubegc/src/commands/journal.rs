@@ -206,7 +206,7 @@ async fn follow(
         writeln!(screen::stdout(), "{}", journal::followed_headings())?;
     }
     found.entries.iter().try_for_each(show)?;
-    // What is made between the two answers has a higher number than all that was found.
+    // Entries between the two answers have a higher number than all those found.
     let last = found.entries.iter().filter_map(|entry| entry["number"].as_u64()).max().unwrap_or_default();
     source.follow(selection, last, show).await
 }

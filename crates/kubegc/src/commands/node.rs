@@ -33,7 +33,7 @@ use config::{NodeFlags, Settings};
 use output::Format;
 use pages::NodePages;
 
-/// Which collectors run.
+/// Enabled collectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Collect {
     /// Unused images
@@ -165,7 +165,7 @@ pub(crate) fn run(options: NodeOptions) -> Result<()> {
     runtime.block_on(start(options, settings).boxed_local())
 }
 
-/// What is in a file, and its text.
+/// Reads a file, and returns its document and text.
 fn read_file(path: &PathBuf) -> Result<(Value, String)> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let value = parse_file(&text).with_context(|| format!("{} is not valid YAML", path.display()))?;
@@ -267,7 +267,7 @@ async fn answer(agent: Agent, options: &NodeOptions, collect: &[gc_node::Collect
     }
 }
 
-/// What an agent that removes something has from its start on, whether or not the runtime answers already.
+/// State of an agent that removes something, from its start on, even if the runtime does not answer yet.
 struct Standing {
     locks: Locks,
     stop: Stop,

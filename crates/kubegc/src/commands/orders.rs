@@ -42,7 +42,8 @@ impl Target {
     }
 }
 
-/// Whether a collector obeys a Lease: one holds it, or the server is `kubegc up`, whose collectors obey the default one.
+/// Reports whether a collector obeys a Lease: one holds it, or the server is `kubegc up`, whose collectors obey the
+/// default one.
 async fn is_obeyed(client: &ApiClient, lease: &LeaseName) -> anyhow::Result<bool> {
     let present = control::read(client, lease).await?;
     let is_held = present.is_some_and(|lease| {

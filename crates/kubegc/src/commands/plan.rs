@@ -16,12 +16,12 @@ use gc_process::tasks::block_on;
 use super::PlanWouldHang;
 use super::scope::WatchFlag;
 
-/// What can be planned.
+/// Subjects of a plan.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PlanCommand {
     /// Show everything that a deletion would lead to, without deleting anything
     Delete(Box<PlanOptions>),
-    /// What nothing else is: most likely an object.
+    /// Anything else: most likely an object.
     #[command(external_subcommand)]
     Other(Vec<String>),
 }
@@ -38,7 +38,7 @@ Exit codes: 0, everything would be deleted; 1, it could not be planned; 2, wrong
 pub(crate) struct PlanOptions {
     #[command(flatten)]
     targets: Targets,
-    /// What happens to dependents
+    /// Select the deletion policy for dependents
     #[arg(long, value_enum, default_value_t = Cascade::Background)]
     cascade: Cascade,
     /// List every object instead of counting those of the same kind

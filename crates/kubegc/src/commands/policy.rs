@@ -42,7 +42,7 @@ pub(crate) struct NewOptions {
     name: Option<String>,
 }
 
-/// What a new policy is for.
+/// Purpose of a new policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Template {
     /// Delete preview namespaces a week after their creation, with notice a day before

@@ -35,7 +35,7 @@ pub(crate) struct Options {
     leader_elect_resource_namespace: String,
 }
 
-/// What the protection of metrics and pages needs.
+/// Rules for the protection of metrics and pages.
 const PAGES_RULES: &str = "\
 # Whose token it is and what its user may read: for the page, and for metrics on an address other than loopback.
 - apiGroups: [\"authentication.k8s.io\"]

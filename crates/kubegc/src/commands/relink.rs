@@ -34,7 +34,8 @@ Examples:
 Velero removes the owner references of everything that it restores; other tools keep them, with UIDs that are gone. References are added or rewritten only if the backup, the journal or the map says what the owner was, and it lives: never deleted, restored, or in its place. The exit code is 1 while a reference of the backup is missing."
 )]
 pub(crate) struct RelinkOptions {
-    /// What was restored: a Velero backup (tar.gz), a file of `kubegc backup`, a manifest, or a directory of manifests or of a recorder's records; - is standard input
+    /// Restored data: a Velero backup (tar.gz), a file of `kubegc backup`, a manifest, or a directory of manifests or
+    /// of a recorder's records; - is standard input
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     /// UID of an owner that is gone, and of the object in its place (repeatable)
@@ -83,7 +84,7 @@ fn mapping(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Whether a text has the form of the UIDs that API servers give.
+/// Reports whether a text has the form of the UIDs that API servers give.
 fn is_uid(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let is_hex = |part: &&str| part.bytes().all(|byte| byte.is_ascii_hexdigit());

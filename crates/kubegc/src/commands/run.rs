@@ -52,10 +52,10 @@ use resident::ResidentGraph;
 use sinks::AuditSinks;
 pub(crate) use sinks::sinks;
 
-/// How often readiness is checked until it is reached.
+/// Interval of readiness checks until it is ready.
 const READINESS_PAUSE: Duration = Duration::from_millis(50);
-/// How long a terminating namespace is left alone first: other servers may not know yet that it terminates
-/// (spec `api-deletion.md`, 12.5).
+/// Delay before the first pass over a terminating namespace: other servers may not know yet that it
+/// terminates (spec `api-deletion.md`, 12.5).
 const NAMESPACE_SETTLE: Duration = Duration::from_secs(5);
 
 /// Runs until SIGINT or SIGTERM, or until the lease is lost (an error).
@@ -67,7 +67,7 @@ pub(crate) fn run(options: &Options, given: &ExplicitFlags) -> anyhow::Result<()
     }
     apiserver::raise_file_limit();
     let done = gc_process::tasks::block_on(collect(options, given, settings));
-    // Whatever still runs is not waited for: after a lost lease nothing may be sent.
+    // Remaining tasks are not waited for: after a lost lease nothing may be sent.
     done
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn metrics() -> Catalogue {
     catalogue
 }
 
-/// What ended the work.
+/// Reason for the end of the work.
 enum End {
     Signal,
     Lost(election::LeaseError),

@@ -46,7 +46,7 @@ impl ScopeFlags {
     }
 }
 
-/// Whether an answer is repeated.
+/// Flag to repeat an answer.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct WatchFlag {
     /// Repeat every five seconds

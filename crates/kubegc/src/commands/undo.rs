@@ -155,7 +155,7 @@ mod tests {
         Ok((names.collect(), selection.wanted.iter().filter(is_missing).count()))
     }
 
-    /// What is undone can be said as for kubectl: by names, labels, namespaces and manifests.
+    /// Undo selects like kubectl: by names, labels, namespaces and manifests.
     #[tokio::test]
     async fn an_undo_takes_kubectls_words() {
         let cluster =

@@ -81,7 +81,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     }
     let mut log = options.log.clone();
     if !options.command.is_empty() {
-        // What the collectors do is not what its output is read for.
+        // Its output is not read for the actions of the collectors.
         log.log_level.get_or_insert_with(|| "warn".to_owned());
     }
     logging::start(&log)?;

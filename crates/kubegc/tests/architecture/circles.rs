@@ -1,4 +1,4 @@
-//! Which files of a crate use which others, read from their text: `use` items and paths, without tests.
+//! Uses between the files of a crate, read from their text: `use` items and paths, without tests.
 //!
 //! A path leads to the file that defines the name, through re-exports and what a parent imports. What a file uses of its
 //! ancestors is not counted: a module and its folder are one thing.
@@ -130,7 +130,7 @@ fn offset(text: &str, part: &str) -> usize {
     part.as_ptr().addr() - text.as_ptr().addr()
 }
 
-/// What stands between a keyword and the next semicolon, for each item that has no block.
+/// Returns the text between a keyword and the next semicolon, for each item without a block.
 fn declarations<'a>(code: &'a str, keyword: &'a str) -> impl Iterator<Item = &'a str> {
     code.match_indices(keyword).filter_map(move |(start, _)| {
         let rest = &code[start + keyword.len()..];

@@ -20,7 +20,7 @@ const PURE: [&str; 9] = [
     "gc-explain",
 ];
 
-/// What would make a pure crate able to act.
+/// Dependencies that would make a pure crate able to act.
 const FORBIDDEN: [&str; 16] = [
     "tokio",
     "async-std",
@@ -40,7 +40,7 @@ const FORBIDDEN: [&str; 16] = [
     "mio",
 ];
 
-/// Who may use whom among ours (ARCHITECTURE.md, "Rooms"); development dependencies are free.
+/// Permitted dependencies among our crates (ARCHITECTURE.md, "Rooms"); development dependencies are free.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("gc-types", &[]),
     ("gc-ownership", &["gc-types"]),
@@ -314,7 +314,7 @@ fn modules_are_written_in_one_way() {
     assert!(read > 500, "only {read} files were read");
 }
 
-/// What the scanner makes of a crate whose files use one another in every way that it has to understand.
+/// Runs the scanner on a crate whose files use one another in every way that it must understand.
 #[test]
 fn circles_are_found_in_text() {
     let folder = std::env::temp_dir().join(format!("kubegc-circles-{}", std::process::id()));

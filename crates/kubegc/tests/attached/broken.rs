@@ -48,7 +48,7 @@ fn is_about_widgets(_: &Method, path: &str) -> bool {
     path.starts_with("/apis/example.com/v1/") && path.contains("/widgets")
 }
 
-/// What a doctor finds who asks the server and the collector.
+/// Runs a doctor that asks the server and the collector, and returns its findings.
 fn findings(kubeconfig: &Path, run: &Run) -> (Option<i32>, Vec<String>) {
     let arguments = ["doctor", "-o", "json", "--subject=self", "--collector", run.address()];
     let (code, out, error) = kubegc(&arguments, kubeconfig);
@@ -83,7 +83,7 @@ fn one_resource_is_broken(fault: &Fault, why: &str) {
             .find(|resource| resource["resource"] == "widgets.example.com")
             .unwrap_or_default()
     };
-    // What needs no widget is collected meanwhile, also before it is known how that ends.
+    // Objects without a widget are collected meanwhile, also before it is known how that ends.
     admin.delete("bystander", "Background");
     until("the bystander's child is gone", || !admin.exists("bystander-child"));
     admin.delete_at(&format!("{WIDGETS}/doomed"), "Background");

@@ -204,7 +204,8 @@ fn all_collectors_survive_a_server_that_fails_a_third_of_all_requests() {
 
     proxy.inject_one_of(3, is_any, Fault::Answer { code: 500, retry_after: None });
     let run = Run::with(&proxy.kubeconfig(), &["--controllers=*,expiry-controller"]);
-    // What is terminating when it begins to lead stays for a minute: a leader before could have requests at work in it.
+    // Namespaces that are terminating when it begins to lead stay for a minute: a leader before could have requests
+    // at work in it.
     let begun = "kubegc_collector_synced{controller=\"namespace-controller\"} 1";
     until("what is terminating is known", || run.metric(begun));
     for path in (0..5).map(|number| format!("{CLAIMS}/unused-{number}")).chain([format!("{CLAIMS}/used")]) {

@@ -33,7 +33,7 @@ fn rule_of(rule: &Rule) -> String {
         .to_string()
 }
 
-/// What each collector needs, for the templates.
+/// Returns the permissions of each collector, for the templates.
 fn permissions() -> String {
     let mut text = String::from(
         "# Written from the code: UPDATE_CHART=1 cargo nextest run -p kubegc -E 'test(chart_has_the_permissions)'\ncollectors:\n",
@@ -77,7 +77,7 @@ fn run_rules(objects: &[Value]) -> Vec<Value> {
     roles.map(role_of).to_vec()
 }
 
-/// Whatever `controllers` says, the chart grants what `kubegc rbac` prints, rule by rule.
+/// The chart grants what `kubegc rbac` prints, rule by rule, for every value of `controllers`.
 #[test]
 fn the_chart_grants_what_its_controllers_need() {
     let mut cases: Vec<(String, bool)> =
@@ -196,7 +196,7 @@ fn the_values_of_the_chart_are_complete() {
     check(&read(&format!("{CHART}/README.md")), &values, &schema, "");
 }
 
-/// What the chart and the manifests share is the same.
+/// The shared parts of the chart and the manifests are the same.
 #[test]
 fn the_chart_says_what_the_manifests_say() {
     let rule = &manifests("deploy/monitoring", &["prometheusrule.yaml"])[0]["spec"];
@@ -250,8 +250,8 @@ fn the_chart_installs_the_admission_policies_of_its_controllers() {
     }
 }
 
-/// What Helm's own code makes of the chart under these `--set` expressions, or why it makes nothing of it; `None` (said
-/// loudly) where scripts/setup could not install it.
+/// Renders the chart with Helm's own code under these `--set` expressions, or returns the error; `None` (said loudly)
+/// where scripts/setup could not install it.
 pub(crate) fn rendered_chart(expressions: &[&str]) -> Option<Result<Vec<Value>, String>> {
     let python = repository().join("target/python/bin/python");
     let has_helm = Command::new(&python).args(["-c", "import helm_python"]).output();

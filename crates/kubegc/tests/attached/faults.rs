@@ -46,7 +46,7 @@ fn is_read(method: &Method, _: &str) -> bool {
     *method == Method::GET
 }
 
-/// What is done to objects; the Lease and questions about permissions are not among them.
+/// Recognises writes to objects; the Lease and questions about permissions are not among them.
 fn is_write(method: &Method, path: &str) -> bool {
     *method != Method::GET && is_any(method, path)
 }
@@ -71,7 +71,7 @@ struct Story {
 }
 
 impl Story {
-    /// What exists before the fault.
+    /// Creates the objects before the fault.
     fn begin(admin: &Admin) -> Self {
         let mut story = Self::default();
         let alive = admin.map("alive", None);
@@ -101,7 +101,7 @@ impl Story {
         Self { doomed, alive, swap, ..story }
     }
 
-    /// What happens while the fault lasts. Bypasses the proxy.
+    /// Acts while the fault lasts. Bypasses the proxy.
     fn happen(&mut self, admin: &Admin) {
         admin.delete("doomed", "Background");
         admin.delete("front", "Foreground");
@@ -122,7 +122,7 @@ impl Story {
         self.living.push(("swap".into(), again));
     }
 
-    /// How it must end, and stay.
+    /// Checks that it ended as it must, and stays so.
     fn ended_well(&self, admin: &Admin, run: &Run) {
         let begun = Instant::now();
         let mut left = Vec::new();
@@ -361,7 +361,7 @@ fn discovery_lies(fault: &Fault) {
     until("the wrong answer has arrived", || {
         proxy.forwarded().iter().filter(|request| is_discovery(&request.method, &request.path)).count() >= 5
     });
-    // What needs no widget is still collected.
+    // Objects without a widget are still collected.
     admin.delete("bystander", "Background");
     within(AFTERWARDS, "the bystander's child is gone", || !admin.exists("bystander-child"));
     admin.delete_at(&format!("{WIDGETS}/doomed"), "Background");
@@ -453,7 +453,7 @@ fn a_server_that_is_restored_from_an_older_backup() {
     let server = start(&backup);
     proxy.redirect(&account_of(&server));
     let admin = Admin::of(&server);
-    // What was deleted is there again, and lives; what came later has never been.
+    // Objects deleted after the backup are there again, and live; later ones have never existed.
     let after = admin.map("after", Some(("undone", &undone)));
     let stray = admin.map("stray", Some(("newer", &newer)));
     let deadline = Instant::now() + AFTERWARDS;

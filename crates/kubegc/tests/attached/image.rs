@@ -21,7 +21,7 @@ fn digest(bytes: &[u8]) -> String {
     format!("sha256:{}", gc_types::hexadecimal(&Sha256::digest(bytes)))
 }
 
-/// What a command prints.
+/// Returns the output of a command.
 fn printed(command: &mut Command) -> Vec<u8> {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! What commands find out from the collector that leads, without its address: with the rights of whoever asks.
+//! Commands find the leading collector without its address: with the rights of their user.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -93,7 +93,7 @@ fn why_and_journal_ask_the_collector_that_leads() {
     assert!(by.starts_with("garbage-collector-controller at "), "{why}");
     assert!(by.contains("(the journal of https://127.0.0.1:"), "{why}");
 
-    // Whoever may not read the Lease, or the journal, learns that there is something that was not seen.
+    // A user who may not read the Lease, or the journal, is informed that something was not seen.
     let says = |expected: &str| {
         let (code, _, error) = kubegc(&["why", "cm/leaf"], &reader);
         code == Some(1) && error.contains(expected) && error.contains("not found")

@@ -19,7 +19,7 @@ pub(crate) fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }
 
-/// What the command says that it needs.
+/// Returns the permissions that the command prints.
 pub(crate) fn rbac(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_kubegc")).arg("rbac").args(arguments).output().unwrap();
     assert!(output.status.success());

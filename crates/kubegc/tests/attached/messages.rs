@@ -1,4 +1,4 @@
-//! What `kubegc run` says when something is not as it should be, and how it ends. More of it is in tests/run.rs.
+//! Messages of `kubegc run` about problems, and its exit. More of it is in tests/run.rs.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::support_cluster::{
 };
 use crate::support_proxy::{Fault, Proxy};
 
-/// What went to the error output, of which the log is a part, as plain text.
+/// Returns the error output, of which the log is a part, as plain text.
 fn errors(run: &Run) -> Vec<String> {
     run.log().lines().filter(|line| line.starts_with("error: ")).map(str::to_owned).collect()
 }

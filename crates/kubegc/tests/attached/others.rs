@@ -38,7 +38,7 @@ fn jobs_left(admin: &Admin) -> usize {
     admin.get(JOBS).1["items"].as_array().unwrap().len()
 }
 
-/// What has been written whole.
+/// Returns the complete entries.
 fn entries(journal: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(journal).unwrap();
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()

@@ -236,7 +236,7 @@ fn users_see_what_they_may_list_and_change_nothing() {
     assert_eq!((total(&whole), &whole["stuck"]["items"][0]["objectCount"]), (2, &json!(2)), "{whole}");
     browser.feed_until(&root, "leaf-of-shop");
 
-    // Whoever may do everything may still change nothing here.
+    // Even a user with all rights can change nothing here.
     let order = json!({"resource": "configmaps", "namespace": "bank", "name": "owner", "uid": "u",
         "policy": "background", "objects": 1, "lostVolumes": 0});
     for path in ["delete", "pause", "resume"] {

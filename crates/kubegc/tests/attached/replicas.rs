@@ -103,7 +103,7 @@ fn a_leader_that_is_cut_off_sends_nothing_further() {
     assert!(log.contains("leader election lost"), "{log}");
     let before = pair.deletions(0).len();
     pair.ended_well(cut_off, TAKEOVER);
-    // What it had sent is not let through by the end of the partition either: its connections are gone.
+    // Requests that it had sent are not delivered by the end of the partition either: its connections are gone.
     pair.proxies[0].partition(false);
     assert_eq!(pair.deletions(0).len(), before);
 }

@@ -1,4 +1,4 @@
-//! Which of kubectl's flags each command takes, and why it does not take the others.
+//! kubectl's flags that each command accepts, and the reasons not to accept the others.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ const FLAGS: [(&str, &[&str]); 7] = [
         &["kubeconfig", "context", "cluster", "user", "server", "token", "as", "as-group", "request-timeout"],
     ),
 ];
-/// What every `-o` takes, as its help begins.
+/// Forms of every `-o`, as its help begins.
 const FORMS: &str = "Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…";
 
 /// Flags, and why they are not taken.

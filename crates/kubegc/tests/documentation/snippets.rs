@@ -79,7 +79,7 @@ fn calls(line: &str) -> Vec<Vec<String>> {
     let words = words(line.trim_start_matches("$ "));
     let mut found = Vec::new();
     for command in words.split(|word| [";", "&", "&&", "|", "||"].contains(&word.as_str())) {
-        // What the benchmark starts, and what `cargo run` runs where it names no other package, is kubegc.
+        // The benchmark starts kubegc, and so does a `cargo run` that names no other package.
         let is_ours = command.starts_with(&["cargo".into(), "run".into()]) && !command.contains(&"-p".into());
         let begins = |(at, word): (usize, &String)| {
             let is_first = command[..at].iter().all(|before| before.contains('='));
@@ -191,7 +191,7 @@ fn every_command_in_the_book_is_one() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Whether a snippet is a manifest, or the beginning of one.
+/// Reports whether a snippet is a manifest, or the beginning of one.
 fn is_yaml(snippet: &Snippet) -> bool {
     let first = snippet.lines.iter().find(|line| !line.trim().is_empty() && !line.starts_with('#'));
     let begins = |key: &str| first.is_some_and(|line| line.starts_with(key));

@@ -1,4 +1,5 @@
-//! Who is let in, and may do what, by the flags of kube-apiserver; asked with curl and with keys of openssl, as people do.
+//! Authentication and authorization by the flags of kube-apiserver; asked with curl and with keys of openssl, as
+//! people do.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -223,7 +224,7 @@ async fn proxies_name_users_in_headers_if_their_certificate_is_trusted() {
     let wanted = [
         ("front", (201, "dora")),
         ("other", (401, "")),
-        // What a client says of itself does not count.
+        // Claims of a client about itself do not count.
         ("client", (201, "carl")),
         ("old", (201, "olga")),
         ("late", (401, "")),
@@ -239,7 +240,7 @@ async fn proxies_name_users_in_headers_if_their_certificate_is_trusted() {
 
 #[tokio::test]
 async fn tls_is_of_the_versions_suites_and_protocols_that_are_asked_for() {
-    // Whether TLS 1.2 connects, with any suite and with one that is left out; and the version of HTTP.
+    // Connections with TLS 1.2, with any suite and with one that is left out; and the version of HTTP.
     let suite = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384";
     for (flags, wanted) in [
         (String::new(), [true, true, true]),

@@ -334,7 +334,7 @@ fn bad_policies_and_annotations_are_told_and_delete_nothing() {
         }
         object
     };
-    // What the check refuses, the server refuses.
+    // The server refuses an object that the check refuses.
     let refusal =
         up.refused(&policy_of("invalid", "ConfigMap", &json!({"condition": "object.metadata.name =="})));
     assert!(refusal.contains("spec.condition: Invalid value: Syntax error"), "{refusal}");

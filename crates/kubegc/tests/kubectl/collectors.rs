@@ -41,7 +41,7 @@ impl Up {
         kubectl(&self.server, &["create", "-f", "-"], &object.to_string());
     }
 
-    /// What kubectl says of an object that the server refuses.
+    /// Returns kubectl's message about an object that the server refuses.
     pub(super) fn refused(&self, object: &Value) -> String {
         let outcome = super::run(&self.server, &["create", "-f", "-"], &object.to_string());
         assert!(!outcome.success, "{}", outcome.out);
@@ -65,7 +65,7 @@ impl Up {
         super::run(&self.server, &["get", object, "-o", &format!("jsonpath={{{path}}}")], "").out
     }
 
-    /// How far the collectors' clock is ahead.
+    /// Moves the collectors' clock forward.
     pub(super) fn pass(&self, duration: Duration) {
         let path = format!("/kubegc/v1/clock?advance={}ms", duration.as_millis());
         self.run(&["create", "--raw", &path, "-f", "-"]);
@@ -83,7 +83,7 @@ impl Up {
         self.until(&format!("the end of {object}"), || !self.exists(object));
     }
 
-    /// What `/metrics` shows.
+    /// Returns the text of `/metrics`.
     pub(super) fn shown(&self) -> String {
         let mut stream = TcpStream::connect(&self.metrics).unwrap();
         write!(stream, "GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
@@ -309,7 +309,7 @@ fn time_takes_nodes_pods_jobs_requests_and_leases() {
     }
 }
 
-/// How a webhook behaves.
+/// Behaviour of a webhook.
 #[derive(Clone, Copy, PartialEq)]
 enum Manner {
     Hangs,
@@ -325,7 +325,7 @@ fn webhook(manner: Arc<Mutex<Manner>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/machines", listener.local_addr().unwrap());
     std::thread::spawn(move || {
-        // What hangs is kept, so that the connection stays.
+        // Hanging connections are kept, so that they stay open.
         let mut kept = Vec::new();
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();

@@ -1,4 +1,4 @@
-//! What a cluster says of the pods of this node, and what the shipped manifest lets the agent ask and do.
+//! The agent with a cluster: the pods of this node, and the permissions of the shipped manifest.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -133,7 +133,7 @@ fn assert_rights(kubeconfig: &str, rights: &[(&[&str], &str)]) {
     }
 }
 
-/// What is removed and due is reported onto a Lease that the Node owns, with the rights of the manifest.
+/// Removals and due images are reported on a Lease that the Node owns, with the permissions of the manifest.
 #[test]
 fn what_is_removed_and_due_is_reported() {
     let Some((server, kubeconfig)) = cluster() else { return };
@@ -233,7 +233,7 @@ fn the_shipped_manifest_fits_the_agent() {
         .collect();
     assert_eq!(writable, ["/var/lib/kubegc", "/var/log/containers", "/var/log/pods"].into());
     let rule = |group: &str, resource: &str, verbs: &[&str]| serde_json::json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
-    // Who reads its metrics is reviewed by the API server.
+    // The API server reviews the users who read its metrics.
     let cluster_rules = serde_json::json!([
         rule("", "pods", &["list"]),
         rule("", "nodes", &["get"]),
@@ -251,7 +251,7 @@ fn the_shipped_manifest_fits_the_agent() {
 fn with_cluster(fake: &Fake, kubeconfig: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubegc"));
     command.args(["node", "--kubeconfig", kubeconfig, "--kubelet-config", "/nonexistent"]);
-    // How full the disk of this machine is shall not matter.
+    // The free space on this machine's disk must not matter.
     command.args(["--container-runtime-endpoint", &fake.endpoint(), "--eviction-hard", ""]);
     for (flag, name) in
         [("--state-dir", "state"), ("--pod-logs-dir", "logs"), ("--container-log-links-dir", "links")]

@@ -1,4 +1,4 @@
-//! What the agent reads and writes: a kubelet's configuration, its own or its neighbour's, and the forms of its answers.
+//! Files of the agent: a kubelet's configuration, its own or its neighbour's, and the forms of its answers.
 
 use std::process::Command;
 
@@ -71,7 +71,7 @@ fn a_configuration_of_the_kubelet_is_taken() {
     assert!(text.contains("INFO"), "a notice, no warning: {text}");
 }
 
-/// What is known of images and containers, in each form.
+/// Images and containers in each form of answer.
 #[test]
 fn answers_come_in_every_form() {
     let fake = Fake::start();

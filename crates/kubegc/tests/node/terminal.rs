@@ -1,4 +1,4 @@
-//! What a person at a terminal sees of a pass, and what programs are spared.
+//! Output of a pass at a terminal, and the part that programs do not get.
 
 use std::process::Command;
 
@@ -15,8 +15,8 @@ fn on_a_terminal(command: &Command) -> (Option<i32>, String) {
     said(&mut python)
 }
 
-/// What is done of a pass is shown over and over in one line, which lines of the log replace and the end clears; and
-/// nothing of it where standard error is no terminal.
+/// Progress of a pass is shown in one line, which log lines replace and the end clears; it is not shown where
+/// standard error is no terminal.
 #[test]
 fn progress_is_for_terminals() {
     const DEAD: u32 = 4;

@@ -56,7 +56,7 @@ fn up_keeps_a_journal_that_commands_find_by_themselves() {
     let text = ask(&server, &["journal", "--barriers"]);
     assert!(text.lines().any(|line| line.contains("  barrier  ")), "{text}");
 
-    // Who follows sees what comes; what was there already, too.
+    // A follower sees earlier entries and those that follow.
     let mut follower = Command::new(env!("CARGO_BIN_EXE_kubegc"))
         .args(["journal", "-f", "--verb=delete", "-n", "default", "-o", "json", "--kubeconfig"])
         .arg(&server.kubeconfig)
@@ -99,10 +99,10 @@ fn up_obeys_a_pause() {
     let mode = |admin: &Admin| admin.get("/kubegc/v1/overview").1["mode"].clone();
     until("the page says so", || mode(&admin)["reason"] == "lunch");
     admin.delete("owner", "Background");
-    // What is due waits.
+    // Due work waits.
     admin.send(Method::POST, "/kubegc/v1/settle?timeout=300ms", &Value::Null);
     assert!(admin.exists("leaf"));
-    // What the page resumes, the Lease no longer orders.
+    // The Lease no longer orders a pause after the page has resumed.
     let (code, _) = admin.send(Method::POST, "/kubegc/v1/resume", &json!({}));
     assert_eq!(code, 200);
     until("it is collected", || !admin.exists("leaf"));
@@ -141,7 +141,7 @@ fn run_keeps_a_journal_without_a_flag() {
     assert_eq!(run.wait().code(), Some(0));
     let entry = recorded(&[]).remove(0);
     assert_eq!(entry["server"].as_str().unwrap().trim_end_matches('/'), server.url);
-    // What is about other servers in the same file is none of this one's.
+    // Entries of other servers in the same file are not this server's.
     let other = Kubegc::start("apiserver");
     std::fs::create_dir_all(other.folder.path().join("data/kubegc")).unwrap();
     let file = "data/kubegc/run-journal.jsonl";
@@ -318,7 +318,7 @@ fn what_goes_with_a_definition_or_stays_in_a_namespace_is_recorded() {
     assert!(entry["failure"].as_str().unwrap().contains("secrets stay"), "{entry}");
 }
 
-/// Who asked was only known for what a collector had deleted.
+/// The requester was only known for deletions by a collector.
 #[test]
 fn who_asked_for_a_deletion_is_said() {
     let server = Kubegc::start_with("up", ["--ephemeral", "--workloads=off"]);

@@ -1,4 +1,4 @@
-//! What a command owes to its user's shell: completion, an end with its reader, an end in time, lines that fit.
+//! Manners of commands in a user's shell: completion, an end with the reader, an end in time, lines that fit.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ fn binary(server: &Kubegc) -> Command {
     command
 }
 
-/// What bash offers for a line that ends with the cursor.
+/// Returns bash's completions for a line that ends with the cursor.
 fn completed(server: &Kubegc, line: &str) -> Vec<String> {
     let script = "source <($KUBEGC completion bash); COMP_LINE=$LINE; COMP_POINT=${#COMP_LINE}
         compopt() { echo FILES; }; _kubegc; printf '%s\\n' \"${COMPREPLY[@]}\"";
@@ -153,7 +153,7 @@ fn scopes_narrow_the_answers() {
         (&["stuck", "-o", "name", "-f", file], "configmaps/held\n"),
         (&["garbage", "-o", "name"], "configmaps/idle\nconfigmaps/lazy\n"),
         (&["garbage", "-o", "name", "-l", "app=web"], "configmaps/idle\n"),
-        (&["garbage", "-n", "other"], "Everything is used.\n"),
+        (&["garbage", "-n", "other"], "No unused objects found.\n"),
         (
             &["doctor", "--fail-on", "never", "-o", stuck_ids],
             "stuck/FinalizerHeld acme.dev/a\nstuck/FinalizerHeld acme.dev/b\n",
@@ -230,7 +230,7 @@ fn why_says_which_collector_asked_for_a_deletion() {
         assert!(said.contains(": OwnersAbsent, every owner is absent (journal)\n"), "{said}");
         assert!(said.contains("Owners:\n  ConfigMap/nobody (absent)\n"), "{said}");
     }
-    // Whether that owner lives makes no difference to a plan any more.
+    // A plan no longer depends on the life of that owner.
     for more in [&[][..], &["--no-collector"]] {
         let plan = [&["plan", "delete", "ns/shop", "-o", "jsonpath={.assumedLiving}"], more].concat();
         assert_eq!(kubegc(&plan, &server.kubeconfig), (Some(3), "[]".to_owned(), String::new()));
@@ -248,7 +248,7 @@ fn a_deletion_that_gets_stuck_names_what_is_left() {
     assert!(code == Some(3) && said.ends_with(ends), "{code:?} {said}");
 }
 
-/// What is missing of several objects is an error, and no reason to leave the others alone, as for kubectl.
+/// A missing object among several is an error, but the others are still deleted, as by kubectl.
 #[test]
 fn a_deletion_of_several_objects_passes_over_what_is_missing() {
     let server = Kubegc::start("apiserver");

@@ -1,4 +1,4 @@
-//! What people see of commands that answer no question: in a pipe, and on terminals of 80 and of 160 columns.
+//! Output of commands that answer no question: in a pipe, and on terminals of 80 and of 160 columns.
 
 use std::fmt::Write as _;
 use std::process::Stdio;
@@ -32,7 +32,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// What a line shows, without what differs from run to run; nothing for a line that a quick run does not have.
+    /// Returns the stable part of a line; `None` for a line that a quick run does not have.
     fn shown(&self, line: &str) -> Option<String> {
         if line.contains(" gone") && line.contains("next: ") {
             return None;

@@ -134,7 +134,7 @@ impl Admin {
         self.get(LEASE).1["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// How many requests the server has refused with this code.
+    /// Returns the requests that the server has refused with this code.
     pub fn refusals(&self, code: u16) -> Vec<String> {
         let request = http::Request::builder().uri("/metrics").body(http_body_util::Full::default()).unwrap();
         let answer = self.runtime.block_on(self.client.call(request)).unwrap();
@@ -175,7 +175,7 @@ pub fn privileged_for(server: &Kubegc, controllers: &str) -> PathBuf {
     account(server, permissions_for(controllers))
 }
 
-/// What `kubegc rbac` says that these collectors need.
+/// Returns the permissions that `kubegc rbac` prints for these collectors.
 pub fn permissions_for(controllers: &str) -> Vec<Value> {
     let controllers = format!("--controllers={controllers}");
     let output = Command::new(env!("CARGO_BIN_EXE_kubegc")).args(["rbac", &controllers]).output().unwrap();
@@ -295,12 +295,12 @@ impl Run {
         self.page("/debug/kubegc/resources").contains("\"leading\":true")
     }
 
-    /// Whether its metrics have this line.
+    /// Reports whether its metrics have this line.
     pub fn metric(&self, line: &str) -> bool {
         self.page("/metrics").lines().any(|shown| shown == line)
     }
 
-    /// How each resource, and everything that stops collection, is doing.
+    /// Returns the state of each resource, and of everything that stops collection.
     pub fn state(&self) -> Value {
         let page = self.page("/debug/kubegc/resources");
         serde_json::from_str(page.split_once("\r\n\r\n").unwrap().1).unwrap()

@@ -20,7 +20,7 @@ use tonic_prost::ProstCodec;
 
 use crate::messages as cri;
 
-/// How long anything may take before the test gives up.
+/// Maximum wait before the test gives up.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 /// Static, so that an image needs nothing else.
 const BUSYBOX: &str = "/bin/busybox";
@@ -100,7 +100,7 @@ pub fn unavailable_release(release: Release) -> Option<String> {
     Some(why)
 }
 
-/// Whether runc finds control groups, which a chroot or a container may not have.
+/// Reports whether runc finds control groups, which a chroot or a container may not have.
 fn has_cgroups() -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     mounts.lines().any(|mount| mount.split(' ').nth(2).is_some_and(|kind| kind.starts_with("cgroup")))
@@ -123,7 +123,7 @@ pub fn wait_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> 
     }
 }
 
-/// What is mounted at and below a folder, unmounted when dropped.
+/// Mounts at and below a folder, unmounted when dropped.
 struct Mounts(PathBuf);
 
 impl Drop for Mounts {

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::{TlsAcceptor, rustls};
 
-/// What happens to a request.
+/// Fault of a request.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// It is answered with this code and never forwarded.
@@ -196,7 +196,7 @@ impl Proxy {
         self.shared.rules.lock().unwrap().push(rule);
     }
 
-    /// Whether every rule has been applied at least once.
+    /// Reports whether every rule has been applied at least once.
     pub fn is_exercised(&self) -> bool {
         self.shared.rules.lock().unwrap().iter().all(|rule| rule.hits > 0)
     }

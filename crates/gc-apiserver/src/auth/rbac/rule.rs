@@ -26,7 +26,7 @@ fn any_or(list: &[String], wanted: &str) -> bool {
 }
 
 impl Rule {
-    /// Whether this rule allows it.
+    /// Reports whether this rule allows it.
     pub(crate) fn allows(&self, question: &Question<'_>) -> bool {
         match question {
             Question::Resource(wanted) => {
@@ -70,7 +70,7 @@ impl Rule {
         }
     }
 
-    /// How many single permissions the rule names.
+    /// Returns the number of single permissions that the rule names.
     pub(crate) fn count(&self) -> usize {
         let names = self.names.len().max(1);
         let resources = self.groups.len().saturating_mul(self.resources.len()).saturating_mul(names);
@@ -145,7 +145,7 @@ impl<'a> HeldRule<'a> {
         }
     }
 
-    /// Whether this rule allows all that another one allows. Linear in the other one.
+    /// Reports whether this rule allows all that another one allows. Linear in the other one.
     pub(crate) fn covers(&self, wanted: &Rule) -> bool {
         let all = |mine: &HashSet<&str>, theirs: &[String]| {
             mine.contains("*") || theirs.iter().all(|text| mine.contains(text.as_str()))

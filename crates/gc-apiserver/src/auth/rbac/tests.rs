@@ -1,4 +1,4 @@
-//! What roles grant, and what they do not.
+//! Tests of the permissions that roles grant and withhold.
 
 use super::*;
 use serde_json::json;

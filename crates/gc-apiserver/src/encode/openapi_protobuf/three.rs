@@ -8,9 +8,9 @@ use super::{
 };
 use crate::encode::protobuf_writer::Writer;
 
-/// How the media type is written in answers.
+/// Media type in answers.
 pub(crate) const CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
-/// How clients ask for it: the first form is not a valid media type, and is the one that clients send.
+/// Media types that clients ask for: the first is not valid, and is the one that clients send.
 pub(crate) const ACCEPTED: [&str; 2] =
     ["application/com.github.proto-openapi.spec.v3@v1.0+protobuf", CONTENT_TYPE];
 

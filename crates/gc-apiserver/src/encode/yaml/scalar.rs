@@ -1,4 +1,4 @@
-//! What a scalar means: the rules of YAML 1.1 as upstream's parser applies them.
+//! Scalars by the rules of YAML 1.1, as upstream's parser applies them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,7 +8,7 @@ use super::shown;
 
 /// The tag of a key that merges.
 pub(super) const MERGE_TAG: &str = "tag:yaml.org,2002:merge";
-/// What the tags of YAML itself begin with.
+/// Prefix of YAML's own tags.
 const YAML_TAG_PREFIX: &str = "tag:yaml.org,2002:";
 /// Up to here a float without a fraction becomes an integer; all of them fit.
 const LARGEST_WHOLE: f64 = 9.2e18;
@@ -98,7 +98,7 @@ pub(super) fn resolve<'a>(text: &'a str, plain: bool, tag: Option<&str>) -> Resu
     }
 }
 
-/// What a plain scalar without a tag means.
+/// Resolves a plain scalar without a tag.
 fn untagged(text: &str) -> Scalar<'_> {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Scalar::Null,

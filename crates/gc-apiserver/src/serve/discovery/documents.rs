@@ -97,7 +97,7 @@ fn aggregated_document(served: &ServedApis<'_>, core: bool, representation: Repr
     Document { bytes: render::value(&value, representation).into(), etag }
 }
 
-/// What is served: by this server, and by others.
+/// APIs of this server and of aggregated ones.
 pub(super) struct ServedApis<'a> {
     pub(super) catalog: &'a Arc<Catalog>,
     pub(super) table: &'a Arc<Table>,
@@ -235,7 +235,7 @@ fn storage_version_hash(row: &ResourceDefinition) -> String {
     let (group, version) = match (&*row.group, &*row.resource) {
         ("events.k8s.io", "events") => ("", "v1"),
         ("autoscaling", "horizontalpodautoscalers") => ("autoscaling", "v2"),
-        // What became stable with this release is stored in the version that the release before it knows.
+        // An API that became stable in this release is stored in the version that the previous release knows.
         (
             group @ "admissionregistration.k8s.io",
             "mutatingadmissionpolicies" | "mutatingadmissionpolicybindings",

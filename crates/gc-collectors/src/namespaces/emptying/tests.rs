@@ -245,7 +245,7 @@ fn an_unanswered_deletion_is_waited_for() {
     assert_eq!(end, End::Failed { why: "timeout".into(), further: true });
     let (lines, end, _) = pass(&mut memory, false, healthy);
     assert_eq!(end, End::Again { milliseconds: 60_000, unanswered: true }, "{lines:?}");
-    // What was found empty before is not requested again.
+    // Resources that were found empty are not requested again.
     assert!(lines.iter().all(|line| !line.contains("pods") && !line.contains("events")), "{lines:?}");
 }
 
@@ -361,8 +361,8 @@ fn any_reply() -> impl Strategy<Value = Option<Reply>> {
 }
 
 proptest! {
-    /// Whatever is answered, a pass ends, within a number of requests; and the token is removed only when the
-    /// last check of each resource found nothing, or was impossible.
+    /// Every pass ends within a number of requests, and removes the token only when the last check of each
+    /// resource found nothing or was impossible.
     #[test]
     fn every_pass_ends_and_none_finalizes_what_is_not_empty(
         replies in prop::collection::vec(any_reply(), 0..60),

@@ -179,7 +179,7 @@ fn a_policy_that_is_found_changed_in_a_list_does_not_act_by_its_former_watch() {
     let mut recreated = policy("p", "Job", 1);
     recreated["metadata"]["uid"] = "another".into();
     let same = policy("p", "Job", 1);
-    // What becomes of the policy, whether the clock is set, and what is deleted in the end.
+    // Columns: state of the policy, whether the clock is set, and the objects that are deleted in the end.
     let cases = [
         ("changed", later, false, &[][..]),
         ("recreated", recreated, false, &["p a"]),

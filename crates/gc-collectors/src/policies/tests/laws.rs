@@ -48,7 +48,7 @@ proptest! {
         }
     }
 
-    /// Whatever a spec says, it is parsed or its errors are reported.
+    /// Every spec is parsed, or its errors are reported.
     #[test]
     fn no_spec_panics(age in "\\PC{0,12}", schedule in "\\PC{0,16}", condition in "\\PC{0,24}", path in "\\PC{0,12}") {
         let _ = Policy::compile(&spec(json!({

@@ -33,8 +33,8 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     ],
 };
 
-/// Whether a pod blocks the deletion of a claim in its namespace. A finished pod does as long as it exists; one
-/// without a node does not, for no kubelet starts a pod whose claim is terminating.
+/// Reports whether a pod blocks the deletion of a claim in its namespace. A finished pod does as long as it
+/// exists; one without a node does not, for no kubelet starts a pod whose claim is terminating.
 #[must_use]
 pub fn in_use(claim: &Claim, pod: &Pod) -> bool {
     let shut_down = pod.meta.deleting && pod.without_grace;
@@ -47,12 +47,12 @@ pub fn in_use(claim: &Claim, pod: &Pod) -> bool {
             .any(|used| used.claim == claim.meta.name && (!used.ephemeral || (own && !shut_down)))
 }
 
-/// What a live list of pods is to show about a claim.
+/// Question about a claim that a live list of pods answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Question {
-    /// Whether a pod blocks it, while it is terminating.
+    /// A pod may block the terminating claim.
     Held,
-    /// Whether a pod refers to it, while it lives.
+    /// A pod may refer to the live claim.
     Referred,
 }
 
@@ -87,7 +87,7 @@ pub struct ClaimProtection {
     not_before: BTreeMap<Arc<str>, Timestamp>,
     /// Claims that no pod used: when they were already terminating, and while they lived.
     unused: BTreeMap<(Question, ObjectKey), Uid>,
-    /// Whether claims that live get the condition `Unused`.
+    /// True if claims that live get the condition `Unused`.
     reports_unused: bool,
     /// The pending value of that condition, and since when.
     noticed: BTreeMap<ObjectKey, (bool, Timestamp)>,
@@ -193,7 +193,7 @@ impl ClaimProtection {
         }
     }
 
-    /// Whether a pod uses a claim, as far as the watch has delivered.
+    /// Reports whether a pod uses a claim, as far as the watch has delivered.
     fn is_used(&self, question: Question, key: &ObjectKey, claim: &Claim) -> bool {
         let mut users = self.users.get(key).into_iter().flatten().filter_map(|pod| self.pods.get(pod));
         users.any(|pod| question.answers(claim, pod))

@@ -60,7 +60,7 @@ struct Search {
     uid: Uid,
     /// The kind that is being listed.
     listing: Option<Kind>,
-    /// Whether the list shows that the class is used.
+    /// True if the list shows that the class is used.
     used: bool,
     /// The kinds of which no object names the class.
     without: BTreeSet<Kind>,

@@ -12,7 +12,7 @@ use crate::pods::{Phase, Pod};
 use crate::volumes::Claim;
 use crate::volumes::facts::UNUSED_CONDITION;
 
-/// Whether a pod refers to a claim of its namespace and has not ended, whether or not it has a node.
+/// Reports whether a pod refers to a claim of its namespace and has not ended, whether or not it has a node.
 pub(crate) fn refers(claim: &Claim, pod: &Pod) -> bool {
     let own = claim.controller.as_ref() == Some(&pod.meta.uid);
     let ended = matches!(pod.phase, Phase::Succeeded | Phase::Failed) || (pod.meta.deleting && pod.idle);

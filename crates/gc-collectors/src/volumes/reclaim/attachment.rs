@@ -1,4 +1,4 @@
-//! What verdicts need of a VolumeAttachment.
+//! Fields of a VolumeAttachment that verdicts use.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::objects::{HasMeta, Meta, WireMeta};
 
-/// What verdicts need of a VolumeAttachment.
+/// Fields of a VolumeAttachment that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireAttachment")]
 pub struct Attachment {

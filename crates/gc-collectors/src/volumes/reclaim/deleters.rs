@@ -1,4 +1,4 @@
-//! Which component deletes the storage of a volume, and the annotation and finalizers that say so.
+//! Component that deletes the storage of a volume, with the annotation and finalizers that name it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use super::{EXTERNAL_FINALIZER, HOST_PATH_PLUGIN, IN_TREE_FINALIZER};
 use crate::volumes::topology::{Affinity, Labels};
 use crate::volumes::{Source, Volume, in_tree};
 
-/// What this process can delete.
+/// Storage that this process can delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deleters {
     /// CSI drivers that are reachable from here, by name.
     pub drivers: BTreeSet<Arc<str>>,
-    /// Whether host paths of this machine are deleted.
+    /// True if host paths of this machine are deleted.
     pub host_path: bool,
     /// The topology that the drivers serve, where each node has a driver of its own; empty if they serve all volumes.
     pub topology: Labels,
 }
 
-/// Which component deletes the storage of a volume.
+/// Component that deletes the storage of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Deleter {
     /// This process.
@@ -33,7 +33,7 @@ pub(super) enum Deleter {
 }
 
 impl Deleters {
-    /// Whether the volume belongs to a CSI driver of ours (spec 9.3).
+    /// Reports whether the volume belongs to a CSI driver of ours (spec 9.3).
     pub(super) fn csi(&self, volume: &Volume) -> bool {
         let known = |name: &Option<Arc<str>>| name.as_ref().is_some_and(|name| self.drivers.contains(name));
         match (&volume.provisioned_by, &volume.source) {
@@ -43,7 +43,7 @@ impl Deleters {
         }
     }
 
-    /// Whether host paths of this in-tree plugin are deleted here.
+    /// Reports whether host paths of this in-tree plugin are deleted here.
     fn in_tree(&self, plugin: &str) -> bool {
         plugin == HOST_PATH_PLUGIN && self.host_path
     }

@@ -28,7 +28,7 @@ const REST: Duration = Duration::from_millis(20);
 /// A change as text, with its reason and evidence.
 const LONGEST_CHANGE: usize = 4 << 10;
 
-/// What one reader got.
+/// Output of one reader.
 #[derive(Clone, Default)]
 struct Read {
     pieces: Vec<Bytes>,

@@ -1,4 +1,5 @@
-//! Which writes make a collector delete, or show, what their authors may not: retention annotations, and policies.
+//! Writes that make a collector delete or reveal objects on behalf of their authors: retention annotations, and
+//! policies.
 
 use gc_collectors::expiry;
 use gc_kube::KEEP_OBJECTS;

@@ -236,7 +236,7 @@ async fn a_subresource_sets_no_expiry() {
 
 async fn no_expiry_by_subresources(rule: Rule) {
     let world = shop(rule).await;
-    // What is built in ignores the annotations; a policy can only refuse the request.
+    // The built-in check ignores the annotations; a policy can only refuse the request.
     let expected = |success: u16| match rule {
         Rule::BuiltIn => success,
         Rule::Policies => 422,
@@ -308,7 +308,7 @@ async fn only_the_permission_to_delete_this_object_counts() {
         let (code, answer) = owner.send("PATCH", path, MERGE, &mark).await;
         assert_eq!(code, 200, "{path}: {answer}");
     }
-    // What is there may be lengthened and removed by whoever may write.
+    // A writer without the right to delete may extend or remove an existing mark.
     let later = json!({"metadata": {"annotations": {"kubegc.io/ttl": "2h"}}});
     let removed = json!({"metadata": {"annotations": {"kubegc.io/ttl": null}}});
     for (body, code) in [(&later, 200), (&mark, 403), (&removed, 200), (&later, 403)] {

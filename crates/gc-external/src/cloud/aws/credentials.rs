@@ -133,7 +133,7 @@ fn web_identity(
     Ok(Origin::WebIdentity { role, session, token_file, endpoint: endpoint.trim_end_matches('/').to_owned() })
 }
 
-/// Whether a URL may be asked for keys: any over HTTPS, and over HTTP those of this machine or instance.
+/// Reports whether a URL may be asked for keys: any over HTTPS, and over HTTP those of this machine or instance.
 fn is_of_instance(url: &str) -> bool {
     let Ok(url) = url.parse::<http::Uri>() else { return false };
     allowed(&url)

@@ -68,7 +68,7 @@ pub enum S3Error {
     Malformed(String),
 }
 
-/// How to reach a bucket.
+/// Connection settings of a bucket.
 #[derive(Clone, Debug)]
 pub struct S3Options {
     /// Its name.

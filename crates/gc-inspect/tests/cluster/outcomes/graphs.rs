@@ -21,7 +21,7 @@ pub(super) const KINDS: [&str; 9] = [
     "Pod",
     "Secret",
 ];
-/// What the kinds of definitions begin with.
+/// Prefix of the kinds of generated definitions.
 pub(super) const DEFINED: &str = "Widget";
 
 const POLICIES: [Option<PropagationPolicy>; 4] = [
@@ -75,7 +75,7 @@ pub(super) struct GraphObject {
     pub(super) linked: Option<usize>,
     /// The claim that a pod uses, by number.
     pub(super) claim: Option<usize>,
-    /// What becomes of a volume whose claim is gone.
+    /// The volume is kept when its claim is gone.
     pub(super) is_retained: bool,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Graph {
     pub(super) things: Vec<GraphObject>,
     /// Deleted before the plan is made.
     pub(super) earlier: Vec<(usize, Option<PropagationPolicy>)>,
-    /// What is planned; `None` stands for the namespace.
+    /// Targets of the plan; `None` stands for the namespace.
     pub(super) targets: Vec<Option<usize>>,
     pub(super) policy: Option<PropagationPolicy>,
 }
@@ -110,7 +110,7 @@ impl Graph {
                 targets.push(target);
             }
         }
-        // What brings more than its dependents is a target more often than by chance.
+        // Targets that take more than their dependents are chosen more often than by chance.
         let special = ["Node", "CustomResourceDefinition", "PersistentVolumeClaim"];
         let special = things.iter().position(|thing| special.contains(&thing.kind));
         if special.is_some() && random.chance(50) {

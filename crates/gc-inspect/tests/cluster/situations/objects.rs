@@ -46,7 +46,7 @@ pub(super) fn pod(name: &str, node: &str, more: Value) -> Value {
     pod
 }
 
-/// How long ago nodes reported, which answers show in whole days: half a day from where that number changes.
+/// Age of the nodes' reports, which answers show in whole days: half a day from where that number changes.
 const HEARTBEAT_HOURS_AGO: i64 = 327 * 24 + 12;
 
 pub(super) fn node(name: &str, ready: &str) -> Value {

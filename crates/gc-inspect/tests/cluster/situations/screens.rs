@@ -1,4 +1,4 @@
-//! What people see of each answer: in a pipe, and on terminals of 80 and of 160 columns.
+//! Output of each answer: in a pipe, and on terminals of 80 and of 160 columns.
 
 use gc_explain::relink::Evidence;
 use gc_explain::undo::{Choice, Record};
@@ -137,7 +137,7 @@ fn entry(number: u32, name: &str, verb: &str, outcome: &str) -> Value {
     })
 }
 
-/// What a journal says about an object that is gone.
+/// Returns a journal's entry about an object that is gone.
 fn deletion() -> Value {
     let found = Found::of(
         vec![entry(1, "web-1", "delete", "conflict"), entry(2, "web-1", "delete", "applied")].into(),

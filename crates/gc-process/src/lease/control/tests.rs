@@ -176,7 +176,7 @@ fn the_lease_of_a_restored_backup_is_obeyed_and_resumes_nothing() {
     control.saw_since(&lease(4, &json!({PAUSED: "maintenance"})), 9);
     assert!(is_paused());
     assert_eq!((stopped(&breaker).len(), unannounced(&control)), (1, 1));
-    // What comes after it counts, although its version was seen before.
+    // Later orders count, although their version was seen before.
     control.saw(&lease(5, &shown.annotations()));
     assert!(!is_paused());
     control.saw(&lease(6, &json!({})));

@@ -1,4 +1,4 @@
-//! What the cluster lets pods do at all (`--allow-privileged`).
+//! Capabilities of pods in the cluster (`--allow-privileged`).
 
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ impl Call<'_> {
         let (path, shown, member): (&[&str], &[&str], &[&str]) = match (&*resource.group, &*resource.resource)
         {
             ("resource.k8s.io", "resourceclaims") if in_status => (&RESULTS, &RESULTS, &["adminAccess"]),
-            // What is wanted does not change.
+            // The request of a claim does not change.
             ("resource.k8s.io", _) if old.is_some() => return Ok(Vec::new()),
             ("resource.k8s.io", "resourceclaims") => (&CLAIM, &CLAIM, &["exactly", "adminAccess"]),
             ("resource.k8s.io", "resourceclaimtemplates") => (&TEMPLATE, &CLAIM, &["exactly", "adminAccess"]),

@@ -70,7 +70,7 @@ impl Plugins {
         row.map(|row| self.with(row.plugin, on)).ok_or_else(|| UnknownPlugin(name.to_owned()))
     }
 
-    /// Whether a plugin is on.
+    /// Reports whether a plugin is on.
     #[must_use]
     pub fn has(self, plugin: Plugin) -> bool {
         self.0 & (1 << plugin as u32) != 0

@@ -10,12 +10,12 @@ use crate::kinds::access::{at, integer, list, members, text};
 use crate::kinds::quantity;
 use crate::metadata::meta;
 
-/// What a node runs on.
+/// Label of a node's operating system.
 const OPERATING_SYSTEM: &str = "kubernetes.io/os";
 
-/// What a node declares that can change the resources of whole pods.
+/// Feature that a node declares if it can change the resources of whole pods.
 const RESIZED_PODS: &str = "InPlacePodLevelResourcesVerticalScaling";
-/// What a node declares that can change the resources of init containers.
+/// Feature that a node declares if it can change the resources of init containers.
 const RESIZED_INIT_CONTAINERS: &str = "InPlacePodVerticalScalingInitContainers";
 
 /// A pod on a node grows no further than the node has room, and only where nodes can resize pods.
@@ -98,7 +98,7 @@ fn node(request: &Request<'_>, pod: &Value) -> Result<Value, ApiError> {
     node.ok_or_else(|| request.forbidden(pod, &format!("node {name:?} not found")))
 }
 
-/// What a pod requests more of than its node has.
+/// Returns the resources of which a pod requests more than its node has.
 fn beyond(pod: &Value, node: &Value) -> Vec<String> {
     let (requests, _) = totals(pod);
     let allocatable = members(node, &["status", "allocatable"]);

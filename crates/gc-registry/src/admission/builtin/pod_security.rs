@@ -15,14 +15,14 @@ use crate::kinds::access::{at, list, text};
 use crate::metadata::meta;
 use crate::metadata::names::quoted;
 
-/// What the labels begin with.
+/// Prefix of the labels.
 const PREFIX: &str = "pod-security.kubernetes.io/";
 /// Maximum number of pods of a namespace that are checked when its level rises.
 const MAX_PODS: usize = 3000;
 /// Subresources of pods that change nothing that matters here.
 const IGNORED: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
-/// How privileged pods may be, from the least strict.
+/// Pod Security level, from the least strict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     #[default]
@@ -71,7 +71,7 @@ impl fmt::Display for Standard {
     }
 }
 
-/// What a namespace asks for. There is no audit log here, so that `audit` is only validated.
+/// Pod Security settings of a namespace. There is no audit log here, so that `audit` is only validated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Policy {
     enforce: Standard,
@@ -181,7 +181,7 @@ fn judge(
     Ok(())
 }
 
-/// Whether an update of a pod has other containers or images.
+/// Reports whether an update of a pod has other containers or images.
 fn changes_images(new: &Value, old: &Value) -> bool {
     let images = |pod: &Value, kind: &str| -> Vec<String> {
         list(pod, &["spec", kind]).iter().map(|container| text(container, &["image"]).to_owned()).collect()

@@ -7,9 +7,9 @@ use crate::error::ApiError;
 use crate::kinds::access::{at, child, flag, integer, text};
 use crate::metadata::meta;
 
-/// How long a pod stays on a node that does not answer, unless it says otherwise.
+/// Time that a pod stays on a node that does not answer, by default, in seconds.
 const TOLERATION_SECONDS: i64 = 300;
-/// What happens to others for a pod, unless its class says otherwise.
+/// Default preemption policy.
 const PREEMPTION: &str = "PreemptLowerPriority";
 
 /// Pods get the priority of their class.

@@ -33,7 +33,7 @@ const COUNTED_BY_NAME: [&str; 6] = [
 /// The end of the names by which devices of a class are counted.
 const PER_DEVICE_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
 
-/// What quotas are charged for a write; 403 where one does not allow it.
+/// Returns the charges of a write; 403 if a quota does not allow it.
 pub(crate) fn charges(request: &Request<'_>, new: &Value) -> Result<Vec<Charge>, ApiError> {
     let resource = request.call.resource();
     let grows = ["services", "persistentvolumeclaims"].iter().any(|name| resource.is("", name));
@@ -77,7 +77,7 @@ fn written(amounts: &Amounts) -> Value {
     Value::Object(amounts.iter().map(|(name, amount)| (name.clone(), amount.to_string().into())).collect())
 }
 
-/// What an object uses.
+/// Returns the usage of an object.
 fn usage(resource: &ResourceDefinition, object: &Value) -> Amounts {
     let one = Quantity::from_units(1);
     let mut found = Amounts::new();
@@ -159,7 +159,7 @@ fn claim(object: &Value, found: &mut Amounts) {
     }
 }
 
-/// What a write uses more than before.
+/// Returns the additional usage of a write.
 fn needed(request: &Request<'_>, new: &Value) -> Amounts {
     let mut needed = usage(request.call.resource(), new);
     if let Some(old) = request.old {
@@ -202,7 +202,7 @@ fn judge(
         let all = concerned.iter().copied().collect::<Vec<_>>().join(",");
         return Err(request.forbidden(new, &format!("status unknown for quota: {name}, resources: {all}")));
     }
-    // What was in other scopes before is charged as a whole.
+    // An object that was in other scopes before is charged as a whole.
     let is_new_here = request.old.is_some_and(|old| !in_scopes(resource, old, quota));
     let needed = if is_new_here { &everything } else { needed };
     let asks: Vec<(&String, &Quantity)> =
@@ -237,7 +237,7 @@ fn judge(
     Err(request.forbidden(new, &why))
 }
 
-/// Whether an object is in all scopes of a quota.
+/// Reports whether an object is in all scopes of a quota.
 fn in_scopes(resource: &ResourceDefinition, object: &Value, quota: &Value) -> bool {
     let is_claim = resource.is("", "persistentvolumeclaims");
     let is_pod = resource.is("", "pods");
@@ -255,7 +255,7 @@ fn in_scopes(resource: &ResourceDefinition, object: &Value, quota: &Value) -> bo
     })
 }
 
-/// Whether a claim has, had or will have one of these VolumeAttributesClasses.
+/// Reports whether a claim has, had or will have one of these VolumeAttributesClasses.
 fn has_class(claim: &Value, operator: &str, values: &[Value]) -> bool {
     let paths: [&[&str]; 3] = [
         &["spec", "volumeAttributesClassName"],

@@ -14,9 +14,9 @@ use crate::metadata::meta;
 const DEFAULT: &str = "default";
 /// Where containers find their token.
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// How the names of volumes with a token begin.
+/// Prefix of the names of token volumes.
 const VOLUME_PREFIX: &str = "kube-api-access-";
-/// How long a token is good for: an hour, and a moment to renew it.
+/// Lifetime of a token: an hour, and a moment to renew it.
 const TOKEN_SECONDS: u32 = 3607;
 
 /// A pod runs as an account that exists, and its containers get the account's token.

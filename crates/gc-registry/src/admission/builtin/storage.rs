@@ -12,7 +12,7 @@ use crate::metadata::meta;
 
 /// The class of a claim before it was a field.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
-/// What makes a class the default one.
+/// Annotations of the default class.
 const DEFAULT_CLASS: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 

@@ -1,4 +1,4 @@
-//! What admission knows of a request, and which rules are about it.
+//! Attributes of a request for admission, and the rules that match it.
 
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ pub(crate) struct Form {
 }
 
 impl Attributes {
-    /// What is known of a request; `None` if nothing that is configured may be about it.
+    /// Returns the attributes of a request; `None` if nothing that is configured may be about it.
     pub(crate) fn of(
         call: &Call<'_>,
         (operation, options): (Operation, &Options<'_>),
@@ -48,7 +48,7 @@ impl Attributes {
         old: Option<&Value>,
     ) -> Result<Option<Self>, ApiError> {
         let resource = call.resource();
-        // What configures admission could otherwise lock everybody out, for good.
+        // Otherwise an admission configuration could lock out everybody for good.
         if call.context.is_server || *resource.group == *"admissionregistration.k8s.io" {
             return Ok(None);
         }
@@ -98,8 +98,8 @@ impl Attributes {
         }))
     }
 
-    /// Whether a rule is about the request: the form that it asks for. With `equivalent`, other versions of the same
-    /// objects count.
+    /// Reports whether a rule is about the request: the form that it asks for. With `equivalent`, other versions of
+    /// the same objects count.
     pub(crate) fn matched(&self, rules: &Value, equivalent: bool) -> Option<Form> {
         let rules = rules.as_array().map(Vec::as_slice).unwrap_or_default();
         let forms = if equivalent { &self.forms[..] } else { &self.forms[..1] };
@@ -137,7 +137,7 @@ impl Attributes {
             && (part == self.subresource || part == "*" && pattern.contains('/'))
     }
 
-    /// Whether a namespace selector takes the request. What is in no namespace is taken always.
+    /// Reports whether a namespace selector takes the request. What is in no namespace is taken always.
     pub(crate) fn in_selected_namespace(&self, selector: &Value) -> bool {
         if selector.is_null() || kinds::selects_everything(selector) {
             return true;
@@ -150,14 +150,14 @@ impl Attributes {
         kinds::selects(selector, labels.unwrap_or(&Value::Null))
     }
 
-    /// Whether an object selector takes the object, as it was or as it will be.
+    /// Reports whether an object selector takes the object, as it was or as it will be.
     pub(crate) fn is_selected_object(&self, selector: &Value) -> bool {
         selector.is_null()
             || kinds::selects_everything(selector)
             || self.labels.iter().any(|labels| kinds::selects(selector, labels))
     }
 
-    /// Whether `matchConstraints` or `matchResources` of a policy take the request.
+    /// Reports whether `matchConstraints` or `matchResources` of a policy take the request.
     pub(crate) fn matches_resources(&self, constraints: &Value) -> Option<Form> {
         let own = || {
             self.forms.first().map(|(group, version, resource)| Form {

@@ -1,4 +1,4 @@
-//! What expressions of policies and webhooks see, and how their conditions are evaluated.
+//! Variables of policy and webhook expressions, and the evaluation of their conditions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,9 +10,9 @@ use super::{Attributes, ConditionsReport};
 use crate::api::{RequestContext, UserInfo};
 use crate::call::Call;
 
-/// What one expression may cost.
+/// Maximum cost of one expression.
 const CALL_BUDGET: u64 = 1_000_000;
-/// What all expressions of one policy or webhook may cost for one request.
+/// Maximum cost of all expressions of one policy or webhook for one request.
 pub(crate) const BUDGET: u64 = 10_000_000;
 /// The name under which expressions know the variables of their policy.
 const VARIABLES: &str = "variables";
@@ -113,7 +113,7 @@ impl<'v> Evaluation<'v> {
         Self { left, ..Self::new(values) }
     }
 
-    /// What is left of the budget of the policy.
+    /// Returns the rest of the policy's budget.
     pub(crate) fn left(&self) -> u64 {
         self.left
     }
@@ -191,7 +191,7 @@ impl<'v> Evaluation<'v> {
         })
     }
 
-    /// Whether an expression holds.
+    /// Reports whether an expression holds.
     pub(crate) fn holds(&mut self, text: &str) -> Result<bool, String> {
         match self.value(text)? {
             Val::Bool(truth) => Ok(truth),
@@ -255,8 +255,8 @@ impl<'a> Conditional<'a> {
         Self { name, kind: "policy", step: "validate", spec: &policy["spec"] }
     }
 
-    /// Whether all match conditions hold. An error counts only where no condition is false, and where the failure policy
-    /// does not ignore it.
+    /// Reports whether all match conditions hold. An error counts only where no condition is false, and where the
+    /// failure policy does not ignore it.
     pub(crate) fn holds(
         &self,
         call: &Call<'_>,

@@ -111,7 +111,7 @@ fn failed_expression(text: &str, why: &str) -> String {
     format!("expression '{}' resulted in error: {why}", text.trim())
 }
 
-/// How deep the result of an expression may be.
+/// Maximum depth of an expression's result.
 const DEEPEST: usize = 100;
 
 /// The value of an expression as JSON.

@@ -1,10 +1,10 @@
-//! What is called outside of this server: webhooks, of admission and of conversion.
+//! Calls to admission and conversion webhooks.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// What a webhook is asked, and where it is.
+/// Request to a webhook, with its address.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WebhookCall {
     /// The URL, with its query.
@@ -19,7 +19,7 @@ pub struct WebhookCall {
     pub body: Value,
 }
 
-/// What came of a call.
+/// Result of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WebhookAnswer {
     /// The webhook's answer, or why there is none.
@@ -63,11 +63,11 @@ pub struct WebhookReport {
     pub operation: &'static str,
     /// The time that the call took.
     pub took: Duration,
-    /// What it meant for the request.
+    /// Consequence for the request.
     pub end: WebhookEnd,
 }
 
-/// What the call of an admission webhook meant for the request.
+/// Consequence of an admission webhook's call for the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WebhookEnd {
     /// The webhook allowed the request.
@@ -93,9 +93,9 @@ pub struct ConditionsReport {
     pub step: &'static str,
     /// `CREATE`, `UPDATE` or `DELETE`.
     pub operation: &'static str,
-    /// How many of the conditions could not be evaluated.
+    /// Number of conditions that could not be evaluated.
     pub errors: usize,
-    /// Whether the webhook was not asked because of them.
+    /// True if the webhook was not asked because of them.
     pub is_excluded: bool,
     /// The time that the evaluation took, if the conditions did not all hold: upstream observes no other.
     pub took: Option<Duration>,

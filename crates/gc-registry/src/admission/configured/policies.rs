@@ -9,14 +9,14 @@ use crate::error::{ApiError, Cause};
 use crate::storage::RangeOptions;
 use crate::{kinds, persist};
 
-/// How many objects a binding may give a policy as parameters at most.
+/// Maximum number of parameter objects of a binding.
 const MOST_PARAMS: usize = 1_000;
 
 /// A policy that said no.
 struct DeniedRequest {
     message: String,
     reason: &'static str,
-    /// What it compares with could not be found: that refuses the request whatever the actions of its binding are.
+    /// The parameters were not found: that refuses the request whatever the actions of its binding are.
     is_misconfigured: bool,
 }
 
@@ -187,7 +187,7 @@ pub(crate) fn namespace_object(attributes: &Attributes) -> Value {
     namespace
 }
 
-/// What a policy compares with: the objects that its binding names; nothing, once, if it takes none.
+/// Returns the parameters of a policy: the objects that its binding names; `None`, once, if it takes none.
 pub(crate) fn params(
     call: &Call<'_>,
     policy: &Value,

@@ -8,10 +8,10 @@ use super::Attributes;
 use super::attributes::Form;
 use crate::error::{ApiError, Cause, Details};
 
-/// How many causes of a refusal are passed on.
+/// Maximum number of causes of a refusal that are passed on.
 const MOST_CAUSES: usize = 1_000;
 
-/// What a webhook decided.
+/// Decision of a webhook.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Decision {
     /// Why it refuses, if it does.
@@ -38,7 +38,7 @@ pub(crate) fn review(
     })
 }
 
-/// What an answer says; an error if it is no answer to the review.
+/// Reads the decision from an answer; an error if it does not answer the review.
 pub(crate) fn decision(
     (webhook, version): (&str, &str),
     uid: &str,

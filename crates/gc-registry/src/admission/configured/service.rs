@@ -100,7 +100,7 @@ pub enum EndpointError {
     Unreadable(String),
 }
 
-/// What a Service leads to: its external name, or an address behind it that is ready.
+/// Resolves a Service: its external name, or a ready address behind it.
 pub(crate) fn endpoint(
     storage: &dyn Storage,
     name: &str,

@@ -13,7 +13,7 @@ pub(crate) const PREFIX: &str = "/admissionregistration.k8s.io/";
 /// All of it, sorted by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Configured {
-    /// What is stored may differ, and could not be read: who writes what this judges gets 503.
+    /// The stored configuration may differ, and could not be read: requests that it judges get 503.
     pub(crate) is_outdated: bool,
     pub(crate) mutating_webhooks: Vec<Value>,
     pub(crate) validating_webhooks: Vec<Value>,
@@ -32,7 +32,7 @@ impl Configured {
         let all = |resource: &str| -> Result<Vec<Value>, ApiError> {
             let prefix = format!("{PREFIX}{resource}/");
             let items = found.items.iter().filter(|item| item.key.starts_with(&prefix));
-            // What cannot be read must not let anything through: the server says so instead.
+            // Unreadable configuration must not let anything through: the server reports it instead.
             let parsed = items.map(|item| serde_json::from_slice(&item.value));
             parsed
                 .collect::<Result<_, _>>()

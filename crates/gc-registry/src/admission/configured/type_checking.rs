@@ -67,7 +67,7 @@ impl Registry {
     }
 }
 
-/// What the checker of types has to say about a policy, as `expressionWarnings` has it.
+/// Returns the type checker's warnings about a policy, as in `expressionWarnings`.
 fn warnings(catalog: &Catalog, policy: &Value) -> Vec<Value> {
     let spec = &policy["spec"];
     let kinds: Vec<_> = kinds(catalog, &spec["matchConstraints"])
@@ -128,7 +128,7 @@ fn kinds<'c>(catalog: &'c Catalog, constraints: &Value) -> Vec<&'c ResourceDefin
     found.into_values().collect()
 }
 
-/// What the expressions of a policy may name when they are about a kind.
+/// Returns the variables of a policy's expressions for one kind.
 fn environment(catalog: &Catalog, spec: &Value, resource: &ResourceDefinition) -> Environment {
     let object = type_of(resource);
     let environment = Environment::default()
@@ -167,15 +167,15 @@ fn type_of(resource: &ResourceDefinition) -> Type {
     typing.type_of(&schema, &resource.kind, true, &mut Vec::new()).unwrap_or(Type::Dyn)
 }
 
-/// Whether a definition of any value is an object without known fields in upstream's schemas.
+/// Reports whether a definition of any value is an object without known fields in upstream's schemas.
 fn is_open_object(name: &str) -> bool {
     [".RawExtension", ".FieldsV1"].iter().any(|end| name.ends_with(end))
 }
 
-/// How schemas become types.
+/// Conversion of schemas to types.
 #[derive(Clone, Copy)]
 struct Typing {
-    /// Whether the schema is that of a definition.
+    /// True if the schema is that of a definition.
     is_custom: bool,
 }
 

@@ -15,7 +15,7 @@ use crate::call::Call;
 use crate::error::ApiError;
 use crate::patch;
 
-/// How long a webhook may take that does not say so, in seconds.
+/// Default timeout of a webhook, in seconds.
 const TIMEOUT_SECONDS: u32 = 10;
 /// The longest that a webhook may take, in seconds.
 const LONGEST_SECONDS: u32 = 30;
@@ -152,7 +152,7 @@ impl WebhookTurn<'_> {
         Ok(WebhookCall { url, address, ca_bundle, timeout, body })
     }
 
-    /// What the webhook decided, and what that means for the request. A failure that is ignored decides nothing.
+    /// Applies the webhook's decision to the request. A failure that is ignored decides nothing.
     fn judged(
         &self,
         call: &Call<'_>,
@@ -178,7 +178,7 @@ impl WebhookTurn<'_> {
         }
     }
 
-    /// What a webhook that gave no decision means for the request.
+    /// Applies the failure policy of a webhook that gave no decision.
     fn failed(&self, step: &str, failure: &WebhookFailure) -> (Result<Option<Value>, ApiError>, WebhookEnd) {
         if self.ignores_failure() {
             return (Ok(None), WebhookEnd::FailedOpen(failure.code));

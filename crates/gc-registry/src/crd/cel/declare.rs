@@ -1,4 +1,4 @@
-//! What a schema says about the types of its values, and about how many of them there can be.
+//! Types of a schema's values, and their maximum number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(in crate::crd) fn is_embedded(source: &Source) -> bool {
 }
 
 fn object(source: &Source, is_resource: bool) -> DeclaredType {
-    /// What a member takes beside its name and its value.
+    /// Cost of a member beside its name and value.
     const MEMBER: u64 = 4;
     let mut fields: BTreeMap<String, Arc<DeclaredType>> = BTreeMap::new();
     let mut least_bytes = 2;

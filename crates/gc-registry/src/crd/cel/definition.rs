@@ -11,11 +11,11 @@ use crate::error::{CauseReason, FieldError};
 
 type Source = Map<String, Value>;
 
-/// What one rule may cost by estimate, over all values that it is evaluated for.
+/// Maximum estimated cost of one rule, over all values that it is evaluated for.
 const RULE_COST_LIMIT: u64 = 10_000_000;
-/// What the rules of one schema may cost together.
+/// Maximum estimated cost of all rules of one schema.
 const SCHEMA_COST_LIMIT: u64 = 100_000_000;
-/// How many of the most expensive rules are named when the schema costs too much.
+/// Number of most expensive rules to name when the schema costs too much.
 const MOST_EXPENSIVE_NAMED: usize = 4;
 
 /// Checks all rules of a schema that is structural. Rules below a schema problem are not checked.
@@ -35,14 +35,14 @@ pub(in crate::crd) fn check_rules(source: &Source, path: &str, known: &[FieldErr
     checker.problems
 }
 
-/// What is known of the place of a schema.
+/// Facts about a schema's position.
 #[derive(Clone)]
 struct SchemaPosition {
-    /// What its values are declared as, once a rule above has asked.
+    /// Declaration of its values, once a rule above has asked for it.
     declared: Option<Arc<DeclaredType>>,
-    /// Whether there is a rule above.
+    /// True if there is a rule above.
     in_scope: bool,
-    /// How many values there can be at most; `None` if the schemas above do not say.
+    /// Maximum number of values; `None` if the schemas above do not say.
     most: Option<u64>,
     /// The nearest place above whose parts cannot be matched between two states of an object.
     uncorrelatable: Option<String>,
@@ -205,7 +205,7 @@ impl Checker<'_> {
     }
 }
 
-/// How many values there can be in one value of a schema.
+/// Returns the maximum number of values in one value of a schema.
 fn elements(source: &Source) -> Option<u64> {
     let count = |key: &str| source.get(key).and_then(Value::as_i64).map(|count| count.max(0).unsigned_abs());
     match source.get("type").and_then(Value::as_str) {

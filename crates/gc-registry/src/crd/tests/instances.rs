@@ -222,8 +222,8 @@ fn values_are_checked_in_the_words_of_kubernetes() {
         let object = widget(&json!({"a": value}));
         let version = version(&definition);
         assert_eq!(texts(&version.validate(&object, None)), problems, "{schema} {value}");
-        // What is stored and does not change is not checked again, but for list types, which only consider
-        // what is stored.
+        // A stored value that does not change is not checked again, but for list types, which only
+        // consider stored items.
         assert_eq!(
             version
                 .validate(&object, Some(&object))
@@ -583,7 +583,7 @@ fn defaults_are_counted_while_they_are_added() {
         assert!(object.to_string().len() <= (8 << 20) + items(number).to_string().len() + 64 * number);
         let mut applied = items(number);
         assert_eq!(version.apply_defaults_beside_nulls(&mut applied), fits, "{number}");
-        // What is stored already stays readable, whatever the definition says today.
+        // A stored object stays readable, whatever the definition says today.
         let mut stored = items(number);
         version.read_stored("example.com/v1", &mut stored);
         assert_eq!(stored["spec"]["list"].as_array().unwrap().len(), number);

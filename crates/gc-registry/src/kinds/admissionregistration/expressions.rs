@@ -9,13 +9,13 @@ use crate::kinds::shared::names::qualified;
 
 /// The type of the variables of a policy.
 pub(crate) const VARIABLES: &str = "kubernetes.variables";
-/// What mutations are made of.
+/// Type of the object that mutations construct.
 pub(crate) const OBJECT: &str = "Object";
 pub(crate) const PATCH: &str = "JSONPatch";
 const CONDITIONS_MAX: usize = 64;
 
-/// What expressions may name besides the request and its objects: each only where there is some. Made once for a
-/// policy, because what makes it takes time in the number of variables.
+/// Optional variables of expressions besides the request and its objects. Made once for a policy, because what
+/// makes it takes time in the number of variables.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedVariables {
     /// Without the authorizer.
@@ -24,8 +24,8 @@ pub(crate) struct NamedVariables {
 }
 
 impl NamedVariables {
-    /// What match conditions may name: they are evaluated before variables. Objects are of any kind, so that their types
-    /// are seen when expressions are evaluated.
+    /// Returns the variables of match conditions, which are evaluated before `variables`. Objects are of any kind, so
+    /// that their types are seen when expressions are evaluated.
     pub(crate) fn in_conditions(params: bool) -> Self {
         let mut environment = Environment::default();
         for name in ["object", "oldObject"] {
@@ -42,13 +42,13 @@ impl NamedVariables {
         Self { messages: environment, rules }
     }
 
-    /// What the mutations of a policy may name: `Object` and `JSONPatch`, too, of which they are made.
+    /// Returns the variables of a policy's mutations: `Object` and `JSONPatch`, too, of which they are made.
     pub(crate) fn in_mutations(self) -> Self {
         let texts = ["op", "path", "from"].map(|field| (field, Type::Text));
         Self { rules: self.rules.with_open_object(OBJECT, &[]).with_open_object(PATCH, &texts), ..self }
     }
 
-    /// What the messages of a policy may name.
+    /// Returns the variables of a policy's messages.
     pub(crate) fn in_messages(&self) -> Self {
         Self { messages: self.messages.clone(), rules: self.messages.clone() }
     }

@@ -1,4 +1,4 @@
-//! Which requests a webhook or policy is for.
+//! Rules that select the requests of a webhook or policy.
 
 use std::collections::BTreeSet;
 
@@ -168,7 +168,7 @@ pub(crate) fn param_kind(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// What a binding gives its policy to compare with.
+/// Validates the parameters that a binding gives its policy.
 pub(crate) fn param_ref(field: &Field<'_, '_>, report: &mut Report) {
     if !field.is_set() {
         return;

@@ -1,4 +1,4 @@
-//! What validating and mutating policies have in common.
+//! Common parts of validating and mutating policies.
 
 use super::expressions::{NamedVariables, match_conditions, variables};
 use super::matching::{default_match_resources, match_constraints, mutating_operations, param_kind};

@@ -1,4 +1,4 @@
-//! How a webhook is reached.
+//! Address of a webhook.
 
 use gc_cel::Url;
 

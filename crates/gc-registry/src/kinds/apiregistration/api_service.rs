@@ -111,7 +111,7 @@ impl Kind for ApiService {
     }
 }
 
-/// How the service is reached; an API without one is served by this server itself.
+/// Validates the service of an API; one without a service is served by this server itself.
 fn reached(spec: &Field<'_, '_>, report: &mut Report) {
     let service = spec.get("service");
     let (bundle, insecure) = (spec.get("caBundle"), spec.get("insecureSkipTLSVerify"));

@@ -13,7 +13,7 @@ use crate::kinds::shared::workloads::{
 use crate::kinds::shared::{claims, pod_spec};
 use crate::metadata::names;
 
-/// What an update may change.
+/// Fields that an update may change.
 const MUTABLE: [&str; 7] = [
     "replicas",
     "ordinals",
@@ -49,7 +49,7 @@ impl Kind for StatefulSet {
         if let Some(spec) = child(members, "spec") {
             fill(spec, "podManagementPolicy", "OrderedReady");
             if let Some(strategy) = child(spec, "updateStrategy") {
-                // Whoever names the strategy may leave its parameters out.
+                // An update that names the strategy may omit its parameters.
                 if is_unset(strategy, "type") {
                     fill(strategy, "type", "RollingUpdate");
                     child(strategy, "rollingUpdate");
@@ -69,7 +69,7 @@ impl Kind for StatefulSet {
             fill_absent(spec, "serviceName", "");
             template(spec, "template");
             for claim in items(spec, "volumeClaimTemplates") {
-                // Whatever the client wrote: a template is of one kind.
+                // The client's kind is overwritten: a template has one kind.
                 claim.insert("apiVersion".into(), "v1".into());
                 claim.insert("kind".into(), "PersistentVolumeClaim".into());
                 child(claim, "metadata");
@@ -158,7 +158,7 @@ impl Kind for StatefulSet {
     }
 }
 
-/// What is already stored may keep the name of a service and claims that a new set may not have.
+/// Age of the set: a stored one may keep names of a service and claims that a new one may not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Age {
     New,

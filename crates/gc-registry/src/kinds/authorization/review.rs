@@ -7,7 +7,7 @@ use crate::metadata::selector::{LabelSelector, is_field_selector};
 
 const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 
-/// What is wrong with a review of this kind in a namespace (empty for kinds without).
+/// Returns the errors of a review of this kind in a namespace (empty for kinds without).
 #[must_use]
 pub fn review_errors(kind: &str, namespace: &str, review: &Value) -> Vec<FieldError> {
     let mut report = Report::of(review);
@@ -101,7 +101,8 @@ pub fn ignored_selectors(spec: &Value) -> Option<String> {
     (!ignored.is_empty()).then(|| ignored.join(", "))
 }
 
-/// Whether a requirement of a valid review is one that authorizers take into account. Fields are only compared with one value.
+/// Reports whether a requirement of a valid review is one that authorizers take into account. Fields are only
+/// compared with one value.
 fn is_understood(requirement: &Value, of_fields: bool) -> bool {
     let operator = requirement.get("operator").and_then(Value::as_str).unwrap_or_default();
     let values = requirement.get("values").and_then(Value::as_array).map_or(0, Vec::len);

@@ -23,11 +23,11 @@ const ANNOTATIONS: [&str; 6] = [
 pub(super) const OF_SPEC: [&str; 2] = [METRICS, BEHAVIOR];
 pub(super) const OF_STATUS: [&str; 2] = [CONDITIONS, CURRENT_METRICS];
 
-/// What an autoscaler of v1 aims at if it says nothing.
+/// Default target of an autoscaler in v1, in percent.
 const DEFAULT_UTILIZATION_PERCENT: i64 = 80;
 const SELECTOR: &str = "apimachinery.pkg.apis.meta.v1.LabelSelector";
 
-/// How a member of a metric is written in v1.
+/// Form of a metric's member in v1.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// A text that is always there.
@@ -217,7 +217,7 @@ fn is_cpu(metric: &Value) -> bool {
     text(metric, &["type"]) == "Resource" && text(metric, &["resource", "name"]) == "cpu"
 }
 
-/// What v1 has a field for.
+/// Returns the metric that v1 has a field for.
 fn cpu_utilization(metric: &Value) -> Option<&Value> {
     is_cpu(metric).then(|| at(metric, &["resource", "target", "averageUtilization"])).flatten()
 }
@@ -341,7 +341,7 @@ fn metric(sources: &Sources, item: &Value) -> Value {
     out
 }
 
-/// Which kind of target a metric of v1 has follows from the members that it has.
+/// Derives the target type of a v1 metric from its members.
 fn set_target_type(source: &str, metric: &mut Value) {
     let has = |name: &str| at(metric, &["target", name]).is_some();
     let kind = match source {

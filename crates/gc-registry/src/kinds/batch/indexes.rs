@@ -40,7 +40,7 @@ pub(crate) fn parse(text: &str, completions: i64) -> Result<Vec<(i64, i64)>, Str
     Ok(intervals)
 }
 
-/// How many indexes the intervals have.
+/// Returns the number of indexes in the intervals.
 pub(crate) fn count(intervals: &[(i64, i64)]) -> i64 {
     intervals.iter().map(|(first, last)| last - first + 1).sum()
 }

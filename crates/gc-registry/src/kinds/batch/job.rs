@@ -176,7 +176,7 @@ impl Kind for Job {
     }
 }
 
-/// What the server generates must not be something else already.
+/// Checks that a generated selector does not conflict.
 fn generated_selector(object: &Field<'_, '_>, report: &mut Report) {
     let (metadata, spec) = (object.get("metadata"), object.get("spec"));
     if spec.get("manualSelector").flag() || !spec.has("selector") {
@@ -366,7 +366,7 @@ fn template_of(new: &Field<'_, '_>, old: &Field<'_, '_>) -> Value {
     template
 }
 
-/// Whether the name of a job can be a label of its pods.
+/// Reports whether the name of a job can be a label of its pods.
 fn has_label_for_name(job: &Value) -> bool {
     label_value(text(job, &["metadata", "name"])).is_empty()
 }

@@ -1,4 +1,4 @@
-//! What the status of a job may become.
+//! Transitions of a Job's status.
 //!
 //! Most rules look at members that an update changes: what an older server stored stays writable.
 

@@ -258,7 +258,7 @@ fn conditions(object: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// What was decided stays, and only the endpoint for it decides.
+/// Checks that decisions stay, and that only their endpoint makes them.
 fn decisions(new: &Field<'_, '_>, old: &Field<'_, '_>, addable: &[&str], report: &mut Report) {
     let (status, before) = (new.get("status"), old.get("status"));
     let field = status.get("conditions");

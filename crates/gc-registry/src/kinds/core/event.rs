@@ -229,7 +229,7 @@ fn members(field: &Field<'_, '_>, names: &[(&str, &str)]) -> String {
     format!("{{{}}}", parts.join(","))
 }
 
-/// What both groups demand. Clients of old give neither time nor reporter.
+/// Validates the requirements of both groups. Clients of old give neither time nor reporter.
 fn legacy(core: bool, object: &Field<'_, '_>, report: &mut Report) {
     let metadata = object.get("metadata");
     let namespace = metadata.text_of("namespace");

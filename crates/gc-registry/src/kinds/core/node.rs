@@ -198,7 +198,7 @@ fn is_feature_name(name: &str) -> bool {
         })
 }
 
-/// What a kubelet says that it can do: names in order, each once.
+/// Validates the features that a kubelet declares: names in order, each once.
 fn declared_features(field: &Field<'_, '_>, report: &mut Report) {
     for (feature, next) in field.items().zip(field.items().skip(1).map(Some).chain([None])) {
         let name = feature.text();

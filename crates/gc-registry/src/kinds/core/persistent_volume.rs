@@ -320,7 +320,7 @@ pub(crate) fn spec(field: &Field<'_, '_>, volume: &str, inline: bool, report: &m
     }
 }
 
-/// Whether a path is `/` once it is cleaned.
+/// Reports whether a path is `/` once it is cleaned.
 fn is_root(path: &str) -> bool {
     path.starts_with('/') && path.split('/').all(|part| matches!(part, "" | "." | ".."))
 }

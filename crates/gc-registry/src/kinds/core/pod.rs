@@ -389,7 +389,7 @@ fn status(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// How well the devices are that a container has; `own` is the container, if the pod still has it.
+/// Validates the health of a container's devices; `own` is the container, if the pod still has it.
 fn allocated_resources(field: &Field<'_, '_>, own: Option<&Field<'_, '_>>, report: &mut Report) {
     for resource in field.items() {
         let name = resource.get("name");

@@ -85,7 +85,7 @@ fn is_scope(scope: &str) -> bool {
     OF_PODS.contains(&scope) || matches!(scope, "PriorityClass" | "VolumeAttributesClass")
 }
 
-/// Whether a scope says anything about a resource.
+/// Reports whether a scope says anything about a resource.
 fn is_scoped(scope: &str, resource: &str) -> bool {
     let compute = matches!(
         resource,

@@ -131,7 +131,7 @@ impl Kind for Service {
         }
     }
 
-    /// What a service had only because of its type is removed when the type changes and the client left it as it was.
+    /// Drops the fields that a service had only because of its former type, unless the client changed them.
     fn prepare_update(new: &mut Value, old: &Value, _: &Context<'_>) {
         static NONE: Value = Value::Null;
         let before = old.get("spec").unwrap_or(&NONE);
@@ -287,7 +287,7 @@ fn is_externally_accessible(spec: &Field<'_, '_>) -> bool {
     }
 }
 
-/// Whether the nodes answer whether they have endpoints of the service.
+/// Reports whether the nodes answer whether they have endpoints of the service.
 pub(crate) fn needs_health_check(spec: &Field<'_, '_>) -> bool {
     spec.text_of("type") == "LoadBalancer" && spec.text_of("externalTrafficPolicy") == "Local"
 }
@@ -336,7 +336,7 @@ fn service(object: &Field<'_, '_>, report: &mut Report) {
     traffic(&spec, kind, report);
 }
 
-/// Whether a number in an IPv4 address begins with a zero, which some read as octal.
+/// Reports whether a number in an IPv4 address begins with a zero, which some read as octal.
 fn has_leading_zeros(address: &str) -> bool {
     !address.contains(':') && address.split('.').any(|part| part.len() > 1 && part.starts_with('0'))
 }
@@ -633,7 +633,7 @@ fn families_are_kept(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut 
     }
 }
 
-/// Whether a service of this type is reachable from outside.
+/// Reports whether a service of this type is reachable from outside.
 fn is_external(spec: &Value) -> bool {
     match text(spec, &["type"]) {
         "NodePort" | "LoadBalancer" => true,

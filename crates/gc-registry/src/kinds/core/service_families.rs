@@ -1,5 +1,5 @@
-//! Which families of addresses a service has: settled before it gets addresses, and refused before anything else of it is
-//! checked. The server has addresses of IPv4 alone.
+//! Address families of a service: settled before it gets addresses, and refused before any other check. The server
+//! has addresses of IPv4 alone.
 
 use super::service::{addresses, is_headless};
 use crate::error::FieldError;
@@ -32,7 +32,7 @@ pub(crate) fn settle(service: &mut Value, old: Option<&Value>) -> Vec<FieldError
     let policy = text(service, &POLICY).to_owned();
     let count = list(service, &FAMILIES).len();
     if is_open {
-        // Whoever has neither an address nor pods of its own may have both families anywhere.
+        // A service without address and pods may have both families anywhere.
         if count < 2 && policy != SINGLE {
             let other = if list(service, &FAMILIES)[0] == "IPv6" { "IPv4" } else { "IPv6" };
             let first = list(service, &FAMILIES)[0].clone();
@@ -43,7 +43,7 @@ pub(crate) fn settle(service: &mut Value, old: Option<&Value>) -> Vec<FieldError
     served(service, &policy)
 }
 
-/// Whether an update leaves everything about the addresses of a service that may have two of them as it is.
+/// Reports whether an update leaves everything about the addresses of a service that may have two of them as it is.
 fn stays(service: &Value, old: &Value) -> bool {
     let kind = text(service, &["spec", "type"]);
     matches!(kind, "ClusterIP" | "NodePort" | "LoadBalancer")
@@ -54,7 +54,7 @@ fn stays(service: &Value, old: &Value) -> bool {
         && at(service, &FAMILIES) == at(old, &FAMILIES)
 }
 
-/// What is wrong with what was given.
+/// Returns the problems of the given addresses and families.
 fn given(service: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut report = Report::of(service);
     let root = Field::root(service);
@@ -110,7 +110,7 @@ fn infer(service: &mut Value) {
     put(service, &FAMILIES, families.into());
 }
 
-/// What the server does not have.
+/// Returns the families that the server lacks.
 fn served(service: &Value, policy: &str) -> Vec<FieldError> {
     let mut report = Report::of(service);
     let root = Field::root(service);

@@ -42,7 +42,7 @@ pub(crate) fn normalize(target: Target<'_>, object: &mut Value) {
     }
 }
 
-/// What the server keeps about field managers is not tidied.
+/// The server's data about field managers is not normalized.
 fn managed_fields(members: &mut Members) -> Option<Value> {
     members
         .get_mut("metadata")

@@ -17,7 +17,7 @@ const VALUE_MAX_BYTES: usize = 64;
 const VALID_VALUES_MAX: usize = 10;
 const CONSUMPTIONS_MAX: usize = 2;
 
-/// Who says on which nodes the devices are.
+/// Source of the nodes on which the devices are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
     OfTheSlice,
@@ -133,7 +133,7 @@ fn is_semantic_version(text: &str) -> bool {
         && build.is_none_or(|build| build.split('.').all(identifier))
 }
 
-/// How much of a capacity one request may take.
+/// Validates the amounts of a capacity that one request may take.
 fn request_policy(field: &Field<'_, '_>, shared: bool, report: &mut Report) {
     let policy = field.get("requestPolicy");
     if !policy.is_set() {

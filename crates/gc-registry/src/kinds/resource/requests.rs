@@ -1,4 +1,4 @@
-//! What a claim asks for.
+//! Requests of a claim.
 
 use std::collections::BTreeSet;
 
@@ -128,7 +128,7 @@ fn request(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// What one request, or one alternative of it, wants.
+/// Validates one request, or one alternative of it.
 fn wanted(field: &Field<'_, '_>, report: &mut Report) {
     let class = field.get("deviceClassName");
     if class.text().is_empty() {
@@ -155,7 +155,7 @@ fn wanted(field: &Field<'_, '_>, report: &mut Report) {
     tolerations(&field.get("tolerations"), report);
 }
 
-/// Whether an expression chooses devices.
+/// Reports whether an expression chooses devices.
 fn device_expression(text: &str) -> Result<(), String> {
     let environment = Environment::default().with("device", Type::Dyn);
     let checked =

@@ -48,7 +48,7 @@ impl Kind for ResourceClaim {
     }
 }
 
-/// What holds a resource claim: `pending`, or `allocated` and for whom.
+/// Returns the state of a resource claim: `pending`, or `allocated` and for whom.
 fn state(row: &Row<'_>) -> String {
     let mut states = Vec::new();
     if at(row.object, &["metadata", "deletionTimestamp"]).is_some() {

@@ -1,4 +1,4 @@
-//! What was given to a claim, and to whom.
+//! Allocation of a claim, and its consumers.
 
 use std::collections::BTreeSet;
 

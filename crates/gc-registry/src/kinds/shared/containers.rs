@@ -18,7 +18,7 @@ const NEEDS_POLICY: &str = "must specify restartPolicy when restart rules are us
 const RESTART_RULES_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
 
-/// What the containers of a pod need to know of it.
+/// Facts about a pod that its containers' rules use.
 pub(crate) struct Pod<'v> {
     /// The spec.
     pub(crate) spec: &'v Value,
@@ -28,7 +28,7 @@ pub(crate) struct Pod<'v> {
     pub(crate) claims: BTreeSet<&'v str>,
     /// Seconds between the signal and the end, if they are known.
     pub(crate) grace_period_seconds: Option<i64>,
-    /// Whether it runs in the host's user namespace.
+    /// True if it runs in the host's user namespace.
     pub(crate) host_users: bool,
 }
 
@@ -289,7 +289,7 @@ fn file_key(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Whether the volume of a file is there.
+/// Reports whether the volume of a file is there.
 fn volume_of_file(field: &Field<'_, '_>, pod: &Pod<'_>, report: &mut Report) {
     if !field.is_set() {
         return;

@@ -1,4 +1,4 @@
-//! What changed between two values, as the error messages of kube-apiserver show it: a unified diff of their
+//! Difference of two values, as the error messages of kube-apiserver show it: a unified diff of their
 //! printed forms, with the hunks that Python's difflib finds.
 
 use std::collections::BTreeMap;
@@ -157,7 +157,7 @@ fn longest_match(
     in_new: &Range<usize>,
 ) -> (usize, usize, usize) {
     let (mut i, mut j, mut size) = (in_old.start, in_new.start, 0);
-    // How long the run is that ends at a line of the new value and the line of the old one visited last.
+    // Length of the run that ends at a line of the new value and the line of the old one visited last.
     let mut runs: BTreeMap<usize, usize> = BTreeMap::new();
     for (offset, line) in old[in_old.clone()].iter().enumerate() {
         let here = in_old.start + offset;

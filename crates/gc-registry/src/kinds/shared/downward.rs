@@ -1,4 +1,4 @@
-//! What a pod may say of itself: references to its fields and to the resources of its containers.
+//! Downward API: references to a pod's own fields and to the resources of its containers.
 
 use super::names::qualified_name;
 use crate::kinds::prelude::*;

@@ -40,7 +40,7 @@ pub(crate) fn label_requirement(field: &Field<'_, '_>, report: &mut Report) {
     label_key_and_values(field, report);
 }
 
-/// What a term selects by, whatever its operator.
+/// Validates a term's key and values, whatever its operator.
 pub(crate) fn label_key_and_values(field: &Field<'_, '_>, report: &mut Report) {
     qualified(&field.get("key"), report);
     for value in field.get("values").items() {
@@ -74,15 +74,15 @@ fn operator_and_values(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Whether a label selector has no problems.
+/// Reports whether a label selector has no problems.
 pub(crate) fn is_valid(field: &Field<'_, '_>) -> bool {
     let mut report = Report::default();
     selector(field, &mut report);
     report.errors.is_empty()
 }
 
-/// Whether a label selector without problems selects these labels.
-/// Nothing is selected where there is no selector.
+/// Reports whether a label selector without problems selects these labels. Nothing is selected
+/// where there is no selector.
 pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
     if selector.is_null() {
         return false;
@@ -104,7 +104,7 @@ pub(crate) fn selects(selector: &Value, labels: &Value) -> bool {
         })
 }
 
-/// Whether a selector selects everything.
+/// Reports whether a selector selects everything.
 pub(crate) fn is_empty(selector: &Value) -> bool {
     at(selector, &["matchLabels"]).and_then(Value::as_object).is_none_or(serde_json::Map::is_empty)
         && list(selector, &["matchExpressions"]).is_empty()

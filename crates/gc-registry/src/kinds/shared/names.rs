@@ -115,7 +115,7 @@ pub(crate) fn domain_prefixed_path(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// What keeps a text from naming a port of a container.
+/// Returns the problems of a text as a container port's name.
 pub(crate) fn port_name(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if text.len() > 15 {
@@ -182,12 +182,12 @@ pub(crate) fn parse_cidr(text: &str) -> Option<(IpAddr, u8)> {
 
 const LEADING_ZEROS: &str = "must not have leading 0s in IP or prefix length";
 
-/// Whether it is an IPv4 address in the clothes of an IPv6 one, which programs read differently.
+/// Reports whether it is an IPv4 address in the clothes of an IPv6 one, which programs read differently.
 fn is_mapped(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some())
 }
 
-/// Whether `address` lies in the range that begins at `first` and fixes `length` bits.
+/// Reports whether `address` lies in the range that begins at `first` and fixes `length` bits.
 pub(crate) fn contains(first: IpAddr, length: u8, address: IpAddr) -> bool {
     match (first, address) {
         (IpAddr::V4(first), IpAddr::V4(address)) => {
@@ -254,7 +254,7 @@ pub(crate) fn canonical_cidr(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Whether the addresses are of both families. None if one is no address.
+/// Reports whether the addresses are of both families. None if one is no address.
 pub(crate) fn is_dual_stack<'t>(texts: impl IntoIterator<Item = &'t str>) -> Option<bool> {
     let (mut four, mut six) = (false, false);
     for text in texts {
@@ -315,7 +315,7 @@ pub(crate) fn local_non_reserved_path(field: &Field<'_, '_>, report: &mut Report
     }
 }
 
-/// What keeps a text from being a key of a ConfigMap or Secret.
+/// Returns the problems of a text as a key of a ConfigMap or Secret.
 pub(crate) fn config_key(key: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if key.len() > 253 {
@@ -336,7 +336,7 @@ pub(crate) fn config_key(key: &str) -> Vec<String> {
     problems
 }
 
-/// What keeps a text from naming an environment variable.
+/// Returns the problems of a text as an environment variable's name.
 pub(crate) fn environment_name(text: &str) -> Vec<String> {
     if !text.is_empty() && text.bytes().all(|b| (0x20..0x7f).contains(&b) && b != b'=') {
         return Vec::new();
@@ -347,7 +347,7 @@ pub(crate) fn environment_name(text: &str) -> Vec<String> {
     ]
 }
 
-/// What keeps a text from naming a header of HTTP.
+/// Returns the problems of a text as an HTTP header's name.
 pub(crate) fn header_name(text: &str) -> Vec<String> {
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
         return Vec::new();
@@ -359,7 +359,7 @@ pub(crate) fn header_name(text: &str) -> Vec<String> {
     ]
 }
 
-/// Whether a text is an identifier of C.
+/// Reports whether a text is an identifier of C.
 pub(crate) fn is_c_identifier(text: &str) -> bool {
     text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')

@@ -8,7 +8,7 @@ use crate::kinds::prelude::*;
 /// Mode of files that come from the API, 0644.
 const FILE_MODE: i64 = 420;
 
-/// How long a pod has to end.
+/// Grace period of a pod.
 pub(crate) const GRACE: &str = "terminationGracePeriodSeconds";
 
 /// A pod template in member `key`.
@@ -112,7 +112,8 @@ fn pull_policy(image: &str) -> &'static str {
     }
 }
 
-/// Whether a text names an image repository: a host, if the first part looks like one, and parts of lower case.
+/// Reports whether a text names an image repository: a host, if the first part looks like one, and parts of lower
+/// case.
 fn is_image_name(name: &str) -> bool {
     /// With the host and the folder that are added to a short name.
     const MAX_BYTES: usize = 255;

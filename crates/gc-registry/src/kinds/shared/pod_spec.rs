@@ -29,7 +29,7 @@ pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 pub(crate) const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// Whose spec it is.
+/// Owner of the spec.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Owner<'v> {
     /// A pod of this name.
@@ -238,7 +238,7 @@ fn pod_resources(field: &Field<'_, '_>, claims: &BTreeSet<&str>, report: &mut Re
     }
 }
 
-/// What a pod has of its own is not less than what its containers have together.
+/// Checks that the pod's own resources are at least the sum of its containers'.
 fn at_least_together(
     spec: &Field<'_, '_>,
     own: &Field<'_, '_>,

@@ -11,7 +11,7 @@ use crate::kinds::quantity;
 
 const HUGE_PAGES: &str = "hugepages-";
 const REQUESTS: &str = "requests.";
-/// What objects can be counted by their kind.
+/// Resources that can be counted by their kind.
 const COUNTED: [&str; 9] = [
     "pods",
     "resourcequotas",
@@ -24,7 +24,7 @@ const COUNTED: [&str; 9] = [
     "services.loadbalancers",
 ];
 
-/// What the resources of a place may be called.
+/// Rule for the names of resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
     Container,
@@ -72,19 +72,19 @@ fn is_standard(name: &str) -> bool {
     is_standard_quota_resource(name) || name == "storage"
 }
 
-/// Whether a quantity of this resource must be whole.
+/// Reports whether a quantity of this resource must be whole.
 fn is_integer(name: &str) -> bool {
     COUNTED.contains(&name) || is_extended(name)
 }
 
-/// Whether more of a resource may be requested than is given: of the native ones, all but huge pages.
+/// Reports whether more of a resource may be requested than is given: of the native ones, all but huge pages.
 pub(crate) fn is_overcommit_allowed(name: &str) -> bool {
     is_native(name) && !is_huge_page(name)
 }
 
-/// What the containers of a pod request (or may use: `list` is `requests` or `limits`) together of each resource that
-/// one of them names: the regular and the restarting initial ones side by side, or one of the other initial ones beside
-/// those restarting ones that began before it.
+/// Returns the sum of the containers' requests (or limits: `list` is `requests` or `limits`) together of each
+/// resource that one of them names: the regular and the restarting initial ones side by side, or one of the other
+/// initial ones beside those restarting ones that began before it.
 pub(crate) fn of_containers(spec: &Value, list: &str) -> BTreeMap<String, Quantity> {
     type Sums = BTreeMap<String, Quantity>;
     let containers = |kind: &str| spec.get(kind).and_then(Value::as_array).into_iter().flatten();

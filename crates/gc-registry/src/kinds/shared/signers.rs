@@ -50,7 +50,7 @@ fn first_wrong_label(
     }
 }
 
-/// What keeps a text from naming a bundle: a subdomain, behind the name of its signer if it has one.
+/// Returns the problems of a text as a bundle's name: a subdomain, after the name of its signer if it has one.
 pub(crate) fn trust_bundle_name(text: &str) -> Vec<String> {
     match text.rsplit_once(':') {
         Some((_, name)) => dns_subdomain(name),

@@ -426,7 +426,7 @@ fn quobyte(field: &Field<'_, '_>, report: &mut Report) {
     needs(field, &["volume"], report);
 }
 
-/// Whether Go would split a text into a host and a port.
+/// Reports whether Go would split a text into a host and a port.
 fn is_host_and_port(text: &str) -> bool {
     match text.strip_prefix('[') {
         Some(rest) => rest

@@ -18,7 +18,7 @@ pub(crate) const IN_THE_HOSTNAME: &str =
 const OLD_CLASS: &str = "deprecated since v1.8; use \"storageClassName\" attribute instead";
 
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
-/// How the names of webhooks and policies end that kube-apiserver reads from files.
+/// Suffix of webhooks and policies that kube-apiserver reads from files.
 const STATIC_SUFFIX: &str = ".static.k8s.io";
 
 /// The path of a member; a path of nothing is left out.

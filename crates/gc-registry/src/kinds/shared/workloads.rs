@@ -1,4 +1,4 @@
-//! What kinds that run pods have in common.
+//! Rules that kinds with pods share.
 
 use super::labels::{is_empty, is_valid, selector, selects};
 use super::pod_spec;
@@ -119,7 +119,8 @@ pub(crate) fn at_most_all(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Whether a number or percentage is none at all. Upstream takes the number out of a text that should be a percentage.
+/// Reports whether a number or percentage is none at all. Upstream takes the number out of a text that should be a
+/// percentage.
 pub(crate) fn is_zero(field: &Field<'_, '_>) -> bool {
     match percent(field) {
         Some(percent) => percent == 0,

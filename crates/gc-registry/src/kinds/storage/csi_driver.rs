@@ -7,7 +7,7 @@ use crate::kinds::prelude::*;
 const UPDATE_SECONDS_MIN: i64 = 10;
 const TOKEN_SECONDS_MIN: i64 = 600;
 
-/// What a driver's volumes can be.
+/// Modes of a driver's volumes.
 const MODES: [&str; 2] = ["Persistent", "Ephemeral"];
 
 pub(crate) struct CsiDriver;

@@ -72,7 +72,7 @@ impl Kind for CsiNode {
                 .iter()
                 .any(|member| driver.member(member) != was.get(*member).unwrap_or(&Value::Null))
             {
-                // What may change is not part of the comparison, nor of what is shown.
+                // Fields that may change are neither compared nor shown.
                 let shown = format!(
                     "{{\"Name\":{},\"NodeID\":{},\"TopologyKeys\":{},\"Allocatable\":null}}",
                     Value::from(driver.text_of("name")),

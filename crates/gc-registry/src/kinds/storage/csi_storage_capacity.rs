@@ -1,4 +1,4 @@
-//! What storage is left where.
+//! Available storage by topology.
 
 use gc_types::Quantity;
 

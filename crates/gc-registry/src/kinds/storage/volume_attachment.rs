@@ -64,7 +64,7 @@ impl Kind for VolumeAttachment {
         }
         subdomain(&spec.get("nodeName"), report);
         status(object, report);
-        // What only a new attachment must be.
+        // Requirements of a new attachment alone.
         if volume.is_set() {
             subdomain(&volume, report);
         }

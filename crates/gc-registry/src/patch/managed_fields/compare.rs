@@ -22,7 +22,7 @@ pub(super) struct Comparison {
     pub(super) removed: FieldSet,
 }
 
-/// What became of one path itself.
+/// Change of one path itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     None,
@@ -97,7 +97,7 @@ fn compare_fields(
     new: Option<&Map<String, Value>>,
 ) -> Result<Comparison, ItemError> {
     let mut comparison = Comparison::default();
-    // What is always there is there only if the object is.
+    // A field that always exists is there only if the object is.
     let (had, has) = (old.is_some(), new.is_some());
     let mut old = old.into_iter().flatten().peekable();
     let mut new = new.into_iter().flatten().peekable();
@@ -170,7 +170,7 @@ pub(super) fn field_set(position: Position<'_>, value: &Value) -> Result<FieldSe
     field_set_at(position, value).map(|(_, fields)| fields)
 }
 
-/// Whether the place itself is owned, and what is owned below it.
+/// Reports whether the place itself is owned, and what is owned below it.
 fn field_set_at(position: Position<'_>, value: &Value) -> Result<(bool, FieldSet), ItemError> {
     let mut set = FieldSet::default();
     match (position.shape(Some(value)), value) {
@@ -230,7 +230,7 @@ fn add_named_parents(position: Position<'_>, set: &mut FieldSet) {
     }
 }
 
-/// What is wrong with an applied configuration, as upstream words it.
+/// Returns the errors of an applied configuration, in upstream's words.
 pub(super) fn validate(position: Position<'_>, value: &Value) -> Vec<String> {
     let mut errors = Vec::new();
     validate_at(position, value, &mut String::new(), &mut errors);
@@ -301,7 +301,7 @@ fn inner<'a>(position: Position<'a>, name: &str) -> Position<'a> {
     position.field(name).position
 }
 
-/// What was expected where a value has the wrong type.
+/// Returns the expected type if a value has the wrong one.
 fn mismatch(schema: &Schema, value: &Value) -> Option<String> {
     let shown = || format!("&{{{}}}", go_value(value));
     let scalar = !value.is_object() && !value.is_array();

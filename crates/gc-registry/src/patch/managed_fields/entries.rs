@@ -4,13 +4,13 @@ use serde_json::{Map, Value, json};
 
 use super::set::FieldSet;
 
-/// How many managers of updates an object has at most; the oldest are folded into one beyond that.
+/// Maximum number of update managers of an object; beyond it, the oldest are folded into one.
 pub const MAX_UPDATE_MANAGERS: usize = 10;
 
 /// The manager that the oldest updates are folded into.
 const ANCIENT_CHANGES: &str = "ancient-changes";
 
-/// How a manager came to own its fields.
+/// Operation by which a manager owns its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Operation {
     /// It applied a configuration.
@@ -41,7 +41,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Whether both are of the same manager: an applier has one entry, an updater one per version.
+    /// Reports whether both are of the same manager: an applier has one entry, an updater one per version.
     pub(super) fn same_manager(&self, other: &Self) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -118,7 +118,7 @@ pub(super) fn decode(managed_fields: &Value) -> Option<Vec<Entry>> {
     }
 }
 
-/// What is wrong with an entry, if anything is.
+/// Returns the problem of an entry, if any.
 pub(super) fn problem(index: usize, entry: &Value) -> Option<String> {
     let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
     match (text("operation"), text("apiVersion"), text("fieldsType")) {
@@ -135,7 +135,7 @@ pub(super) fn problem(index: usize, entry: &Value) -> Option<String> {
     }
 }
 
-/// Whether a client sent the order to forget all managers: an empty list, or a list of one empty entry.
+/// Reports whether a client sent the order to forget all managers: an empty list, or a list of one empty entry.
 pub(super) fn is_reset(managed_fields: &Value) -> bool {
     *managed_fields == json!([]) || *managed_fields == json!([{}])
 }

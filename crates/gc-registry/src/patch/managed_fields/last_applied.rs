@@ -8,7 +8,7 @@ use crate::schema;
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// How many bytes all annotations of an object may have together.
+/// Maximum bytes of all annotations of an object together.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
 /// The fields of the last client-side applied configuration that the object still has as they were applied.

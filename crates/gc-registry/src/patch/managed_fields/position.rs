@@ -1,4 +1,4 @@
-//! What server-side apply knows about a place of an object.
+//! Schema facts of server-side apply at a position of an object.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(super) enum Position<'a> {
     Deduced,
 }
 
-/// How a place is owned.
+/// Granularity of ownership at a position.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shape<'a> {
     /// As a unit: scalars, atomic lists, atomic maps.
@@ -31,13 +31,13 @@ pub(super) enum Shape<'a> {
     Items(&'a List),
 }
 
-/// What is at a field.
+/// Value and schema of a field.
 pub(super) struct Field<'a> {
     /// The place.
     pub(super) position: Position<'a>,
-    /// Whether it is a field of an object type rather than a key of a map.
+    /// True if it is a field of an object type rather than a key of a map.
     pub(super) named: bool,
-    /// What is there when nothing was set: `{}` for objects and `null` for lists that are always there.
+    /// Value that is there when nothing was set: `{}` for objects and `null` for lists that are always there.
     pub(super) always: Option<&'static Value>,
 }
 
@@ -48,7 +48,7 @@ fn empty_object() -> &'static Value {
 }
 
 impl<'a> Position<'a> {
-    /// How the place is owned; where nothing is described, the value decides.
+    /// Returns the granularity of ownership; without a schema, the value decides.
     pub(super) fn shape(self, value: Option<&Value>) -> Shape<'a> {
         match self {
             Self::Atomic => Shape::Leaf,
@@ -64,7 +64,7 @@ impl<'a> Position<'a> {
         }
     }
 
-    /// What is at a field of the place.
+    /// Returns a field of this position.
     pub(super) fn field(self, name: &str) -> Field<'a> {
         let unknown = Field { position: Self::Deduced, named: false, always: None };
         let (Self::Known(schema) | Self::Granular(schema)) = self else { return unknown };
@@ -82,7 +82,7 @@ impl<'a> Position<'a> {
         }
     }
 
-    /// Whether a field may be there.
+    /// Reports whether a field may be there.
     pub(super) fn declares(self, name: &str) -> bool {
         let (Self::Known(schema) | Self::Granular(schema)) = self else { return true };
         match &schema.node {

@@ -142,12 +142,12 @@ pub struct FieldSet {
     entries: Vec<(PathElement, Entry)>,
 }
 
-/// What is in a set at one path.
+/// Entry of a set at one path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Whether the path itself is in the set.
+    /// True if the path itself is in the set.
     pub(super) member: bool,
-    /// What is below it.
+    /// Paths below it.
     pub(super) children: FieldSet,
 }
 
@@ -158,7 +158,7 @@ impl Entry {
 }
 
 impl FieldSet {
-    /// Whether no path is in the set.
+    /// Reports whether no path is in the set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -205,7 +205,7 @@ impl FieldSet {
         self.put(first.clone(), rest.is_empty(), children);
     }
 
-    /// Whether a path is in the set.
+    /// Reports whether a path is in the set.
     #[must_use]
     pub fn contains(&self, path: &[PathElement]) -> bool {
         match path {

@@ -59,7 +59,7 @@ fn the_file_says_what_the_published_types_say() {
     );
 }
 
-/// What documents refer to besides.
+/// Further types that documents refer to.
 const OTHERS: [Describe; 6] = [
     describe::<meta::APIGroupList>,
     describe::<meta::APIResourceList>,

@@ -14,7 +14,7 @@ use crate::commands::PlanWouldHang;
 
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long nothing goes before it is found out what holds it up, and again after that time.
+/// Time without a deletion after which the cause is searched, and searched again.
 const STALL_PATIENCE: Duration = Duration::from_secs(30);
 /// Objects, or causes, that are named when nothing goes any more.
 const NAMED: usize = 5;
@@ -77,7 +77,7 @@ async fn remaining<'a>(gatherer: &Gatherer, items: Vec<&'a Item>) -> Vec<&'a Ite
     still
 }
 
-/// How much longer it takes if it continues as it has; nothing before the first object is gone.
+/// Estimates the remaining time from the progress so far; `None` before the first object is gone.
 fn estimate(elapsed: Duration, gone: usize, left: usize) -> String {
     if gone == 0 {
         return String::new();
@@ -89,7 +89,7 @@ fn estimate(elapsed: Duration, gone: usize, left: usize) -> String {
 
 /// Why none of these objects will go, if that is known of each.
 async fn causes(gatherer: &Gatherer, left: &[&Item], patience: Duration) -> Option<String> {
-    // What cannot be asked now is asked again after the next while.
+    // A failed request is repeated after the next interval.
     let present = Gatherer::new(gatherer.client().clone(), gather::now()).await.ok()?;
     let rows = stuck::ask(&present, &Scope::default(), patience).await.ok()?.rows;
     all_held(left, &rows)

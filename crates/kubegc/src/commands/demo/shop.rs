@@ -42,7 +42,7 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 /// Where the orders are.
 pub(super) const ORDERS: &str = "/apis/shop.example.com/v1/namespaces/shop/orders";
 
-/// What has to exist before the rest can be made.
+/// Returns the objects that must exist before the rest.
 pub(super) fn ground() -> Vec<Item> {
     let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {
         "spec": {"type": "object", "properties": {"customer": {"type": "string"}, "total": {"type": "string"}}},
@@ -141,9 +141,9 @@ fn job() -> Value {
 
 /// One deletion, and how it must end.
 pub(super) struct Act {
-    /// What is played.
+    /// Title of the scene.
     pub(super) title: &'static str,
-    /// What Kubernetes promises for it.
+    /// Promise of Kubernetes about it.
     pub(super) promise: &'static str,
     /// `kind/name` of what is deleted.
     pub(super) deleted: &'static str,
@@ -151,7 +151,7 @@ pub(super) struct Act {
     pub(super) policy: &'static str,
     /// `kind/name` of what must be gone in the end, the deleted object included.
     pub(super) collected: &'static [&'static str],
-    /// What must stay although its owner is deleted.
+    /// Objects that must stay although their owner is deleted.
     pub(super) released: &'static [&'static str],
 }
 

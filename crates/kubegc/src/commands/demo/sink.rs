@@ -8,7 +8,7 @@ use gc_kube::Observer;
 use gc_types::{Effect, Event, Outcome, Request, Uid};
 use tokio::sync::Notify;
 
-/// What is known of one object.
+/// State of one object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SeenObject {
     /// The watch has shown it.
@@ -17,9 +17,9 @@ pub(super) struct SeenObject {
     pub(super) removed: Option<Instant>,
     /// Why the collector did what it did to it.
     pub(super) reason: Option<String>,
-    /// How many requests the collector made about it.
+    /// Number of the collector's requests about it.
     pub(super) requests: u32,
-    /// How many effects were decided whose outcome is not known yet.
+    /// Number of decided effects whose outcome is unknown yet.
     pub(super) pending: u32,
 }
 

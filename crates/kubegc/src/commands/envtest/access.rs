@@ -62,7 +62,7 @@ pub(super) fn keys(given: &GivenFlags) -> anyhow::Result<GivenKeys> {
     })
 }
 
-/// How long a duration of Go is, in seconds; `None` if it was not given.
+/// Returns a Go duration in seconds; `None` if it was not given.
 fn seconds(given: &GivenFlags, name: &str) -> anyhow::Result<Option<i64>> {
     let Some(text) = given.last(name) else { return Ok(None) };
     let duration: GoDuration =
@@ -72,7 +72,7 @@ fn seconds(given: &GivenFlags, name: &str) -> anyhow::Result<Option<i64>> {
         .with_context(|| format!("--{name} {text} is too long"))
 }
 
-/// How long Events are kept; `None` for the default.
+/// Returns the lifetime of Events; `None` for the default.
 pub(super) fn event_seconds(given: &GivenFlags) -> anyhow::Result<Option<u32>> {
     let found = seconds(given, "event-ttl")?;
     found.map(|found| u32::try_from(found).context("--event-ttl is too long")).transpose()
@@ -96,7 +96,7 @@ pub(super) fn access(given: &GivenFlags) -> anyhow::Result<AccessConfig> {
     })
 }
 
-/// Who is asked what a user may do; everything is allowed by default, as in the real program.
+/// Returns the authorizers; everything is allowed by default, as in the real program.
 fn modes(given: &GivenFlags) -> anyhow::Result<Vec<AuthorizationMode>> {
     const FLAG: &str = "authorization-mode";
     let words: Vec<&str> = given.words(FLAG).collect();

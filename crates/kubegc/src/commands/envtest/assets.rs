@@ -16,7 +16,7 @@ const PROGRAMS: [&str; 2] = ["kube-apiserver", "etcd"];
 const KUBECTL: &str = "kubectl";
 /// Where setup-envtest keeps each version, in the directory that it is given.
 const STORE: &str = "k8s";
-/// What `setup-envtest --index` and `BinaryAssetsIndexURL` read.
+/// Index that `setup-envtest --index` and `BinaryAssetsIndexURL` read.
 const INDEX: &str = "envtest-releases.yaml";
 /// The etcd of an archive, whose links are skipped by those who unpack it.
 const ETCD: &[u8] = include_bytes!("etcd.sh");
@@ -25,7 +25,7 @@ const NO_KUBECTL: &str = "#!/bin/sh\n\
     echo \"kubectl was not on PATH when kubegc wrote this; put the real one in place of $0\" >&2\n\
     exit 1\n";
 
-/// What is done for test frameworks.
+/// Commands for test frameworks.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum EnvtestCommand {
     /// Write kube-apiserver, etcd and kubectl to a directory, for $KUBEBUILDER_ASSETS, BinaryAssetsDirectory and setup-envtest

@@ -9,11 +9,11 @@ pub(super) struct Flag {
     pub(super) name: &'static str,
     /// Its value may be left out, and never is the next word.
     pub(super) is_switch: bool,
-    /// What becomes of it here.
+    /// Effect of the flag here.
     pub(super) effect: Effect,
 }
 
-/// What becomes of a flag.
+/// Effect of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// It does what it does in the real program.
@@ -24,13 +24,13 @@ pub(super) enum Effect {
     Refused,
 }
 
-/// What was given, by name and in order; and what of it changes nothing.
+/// Given flags by name and in order; and those that change nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct GivenFlags {
     values: BTreeMap<&'static str, Vec<String>>,
     /// Known flags that have no effect here.
     pub(super) without_effect: BTreeSet<&'static str>,
-    /// What the flags do is asked for.
+    /// `--help` was given.
     pub(super) help: bool,
     /// The version is asked for.
     pub(super) version: bool,
@@ -88,7 +88,7 @@ pub(super) enum FlagError {
     NoSwitch {
         /// The flag.
         name: String,
-        /// What was given.
+        /// Given text.
         text: String,
     },
     /// It ends where a value should be.

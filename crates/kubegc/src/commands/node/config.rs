@@ -92,7 +92,7 @@ pub(super) struct NodeFlags {
     pub parallel_removals: u16,
 }
 
-/// What the file and the flags come to: the settings of the agent, and of what it is connected to.
+/// Result of the file and the flags: the settings of the agent, and of its connections.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Settings {
     /// The runtime.
@@ -390,7 +390,8 @@ fn image_settings(
     )
 }
 
-/// Whether the gate that concerns collection is on. All gates are checked as far as that is possible without knowing them.
+/// Reports whether the gate that concerns collection is on. All gates are checked as far as that is possible without
+/// knowing them.
 fn gate_is_on(reader: &mut Reader<'_>, notices: &mut Vec<String>) -> bool {
     let gates =
         reader.field("featureGates", "a map of gates to true or false", |value| value.as_object().cloned());

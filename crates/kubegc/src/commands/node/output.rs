@@ -1,4 +1,4 @@
-//! What people and programs see: plans, lists and reports.
+//! Output for people and programs: plans, lists and reports.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -50,7 +50,7 @@ impl Format {
     }
 }
 
-/// What a pass removed: a sentence for people, one document for programs.
+/// Writes the removals of a pass: a sentence for people, one document for programs.
 pub(super) fn write_tally(tally: &Tally, format: Format, out: &mut impl Write) -> Result<()> {
     if !format.is_for_programs() {
         writeln!(out, "{tally}")?;
@@ -76,7 +76,7 @@ pub(super) fn age(duration: GoDuration) -> String {
     }
 }
 
-/// What is said where no agent has run yet.
+/// Message where no agent has run yet.
 const FIRST_CONTACT: &str = "No ages are saved here yet, so every image counts as old enough; the first real pass only starts to count.";
 
 fn reason(reason: RemovalReason) -> &'static str {
@@ -96,7 +96,7 @@ pub(super) fn write_value(value: &Value, format: Format, out: &mut impl Write) -
     Ok(())
 }
 
-/// How full an image filesystem is, in a sentence.
+/// Describes the use of an image filesystem.
 fn disk_use(disk: &DiskUse) -> String {
     let Thresholds { high_percent, low_percent } = disk.thresholds;
     let used = format!("{}: {} % used", disk.path, disk.usage_percent);
@@ -227,7 +227,7 @@ fn write_leftovers(preview: &LeftoverPreview, format: Format, out: &mut impl Wri
     Ok(())
 }
 
-/// What is known of every image.
+/// Writes the list of images.
 pub(super) fn write_images(view: &ImageView, format: Format, out: &mut impl Write) -> Result<()> {
     let (plan, now) = (&view.plan, view.now);
     let mut verdicts: BTreeMap<&ImageId, String> =

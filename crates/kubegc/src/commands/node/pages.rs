@@ -1,4 +1,4 @@
-//! What the agent serves beside its metrics: health, and in tests its clock.
+//! Pages of the agent beside its metrics: health, and in tests its clock.
 
 use std::sync::Arc;
 

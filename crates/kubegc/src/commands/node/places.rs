@@ -9,7 +9,7 @@ use super::config::{ConfigErrors, NodeFlags, READ};
 /// Most edits between a name that is read and a misspelling of it.
 const MAX_MISSPELLING: usize = 2;
 
-/// Whether a name is probably meant to be another one.
+/// Reports whether a name is probably meant to be another one.
 pub(super) fn is_misspelling(name: &str, meant: &str) -> bool {
     strsim::levenshtein(&name.to_lowercase(), &meant.to_lowercase()) <= MAX_MISSPELLING
 }
@@ -52,7 +52,7 @@ impl ConfigErrors {
     }
 }
 
-/// Whether a flag decides in place of a field of the file.
+/// Reports whether a flag decides in place of a field of the file.
 fn is_overridden(field: &str, flags: &NodeFlags) -> bool {
     match field {
         "imageGCHighThresholdPercent" => flags.image_gc_high_threshold.is_some(),
@@ -98,7 +98,7 @@ fn place(text: &str, name: &str, from: usize) -> Option<TextPosition> {
 mod tests {
     use super::*;
 
-    /// What looks like a field that is read is an error; fields of other parts, and of other releases, are not.
+    /// A field that resembles a known one is an error; fields of other parts, and of other releases, are not.
     #[test]
     fn misspelled_fields_are_named_with_their_places() {
         let text = "apiVersion: v1\nimagegcHighThresholdPercent: 1\nclusterDNS: []\nanythingElse: 1\n  evictionhard: {}\n";

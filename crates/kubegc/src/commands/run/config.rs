@@ -138,7 +138,7 @@ fn ignored<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
     IgnoredAny::deserialize(deserializer).map(drop)
 }
 
-/// How to reach the server.
+/// Connection to the server.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct ClientConnection {

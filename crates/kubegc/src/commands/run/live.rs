@@ -14,11 +14,11 @@ use tokio::sync::watch;
 
 use super::options::{self, JournalPlace, Mode, Settings};
 
-/// What may change while running.
+/// Settings that may change while running.
 pub(super) struct Live {
     pub(super) breaker: SharedBreaker,
     pub(super) concurrency: watch::Sender<ConcurrencyOptions>,
-    /// What holds all writes, if anything does.
+    /// Reason to withhold all writes, if any.
     pub(super) holding: watch::Sender<Option<WithheldBy>>,
     pub(super) leadership: Leadership,
     pub(super) control: Control,
@@ -69,7 +69,7 @@ impl Live {
         page
     }
 
-    /// What stops every collector alike.
+    /// Returns the restraints that stop every collector alike.
     pub(super) fn restraints(&self) -> Restraints {
         Restraints {
             held: self.leadership.held(),

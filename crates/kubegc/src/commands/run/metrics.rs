@@ -296,7 +296,7 @@ impl Metrics {
         (sum(&self.agreements, &observe::AGREEMENTS), sum(&self.disagreements, &observe::DISAGREEMENTS))
     }
 
-    /// What could not be compared so far.
+    /// Counts decisions that could not be compared so far.
     pub(super) fn uncompared(&self, number: u64) {
         self.uncompared.set(i64::try_from(number).unwrap_or(i64::MAX));
     }
@@ -321,7 +321,7 @@ impl Observer for Metrics {
     }
 }
 
-/// What `kubegc run` shows beyond counters.
+/// Pages of `kubegc run` beyond counters.
 pub(super) struct RunPages {
     pub(super) engine: SharedEngine,
     pub(super) board: StatusBoard,
@@ -460,7 +460,7 @@ impl RunPages {
         self.clock.as_ref().map(SharedServerClock::agreement).unwrap_or_default()
     }
 
-    /// How each resource, and everything that stops collection, is doing.
+    /// Returns the state of each resource, and of everything that stops collection.
     fn resources(&self) -> Value {
         let time = |at: SystemTime| jiff::Timestamp::try_from(at).unwrap_or_default().to_string();
         let routes = self.table.all();

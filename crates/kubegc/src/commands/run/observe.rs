@@ -28,7 +28,7 @@ use super::metrics::{Metrics, SharedEngine};
 /// counted.
 pub(super) const COMPARED: usize = 65_536;
 
-/// What an effect would do.
+/// Kind of an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RequestKind {
     /// Deletes an object.
@@ -65,7 +65,7 @@ pub(super) const DISAGREEMENTS: [&str; 4] =
 /// The kind of a disagreement over an object that another one deleted.
 const UNEXPECTED: &str = "deleted-unexpectedly";
 
-/// What the graph knows of an owner.
+/// State of an owner in the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnerState {
     /// It is there.
@@ -78,13 +78,13 @@ pub(super) enum OwnerState {
 
 /// Questions of the comparator to the graph.
 pub(super) trait Knowledge {
-    /// Whether the object was being deleted already; `None` if it is not known.
+    /// Reports whether the object was being deleted already; `None` if it is not known.
     fn is_deleting(&self, uid: &Uid) -> Option<bool>;
     /// The owners of an object, with what each amounts to.
     fn owners(&self, uid: &Uid) -> Vec<(Uid, OwnerState)>;
-    /// What is known of one owner.
+    /// Returns the state of one owner.
     fn owner(&self, uid: &Uid) -> OwnerState;
-    /// Whether this is still to be done about the object.
+    /// Reports whether this is still to be done about the object.
     fn is_wanted(&self, uid: &Uid, kind: RequestKind) -> bool;
 }
 
@@ -96,7 +96,7 @@ struct Prediction {
     reason: Reason,
     /// The references that stay, of [`RequestKind::References`].
     remaining: Vec<OwnerReference>,
-    /// Which, of [`RequestKind::Finalizer`].
+    /// Finalizer of [`RequestKind::Finalizer`].
     finalizer: Option<FinalizerName>,
 }
 
@@ -109,7 +109,7 @@ struct VanishedOwner {
 /// One comparison that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Comparison {
-    /// Whether we and the world agree.
+    /// True if we and the world agree.
     pub(super) agreed: bool,
     /// Of what kind.
     pub(super) kind: &'static str,
@@ -133,7 +133,7 @@ pub(super) struct Comparator {
     gone: BTreeSet<Uid>,
     gone_in_order: VecDeque<(i64, Uid)>,
     compared: Vec<Comparison>,
-    /// What there was no room for.
+    /// Number of decisions without room.
     pub(super) uncompared: u64,
 }
 
@@ -255,7 +255,7 @@ impl Comparator {
         self.vanished.insert(uid.clone(), VanishedOwner { key: key.clone(), owners });
     }
 
-    /// What can be compared by now. Call now and then.
+    /// Compares the decisions that can be compared by now. Call now and then.
     pub(super) fn compare(&mut self, graph: &impl Knowledge, now: i64) -> Vec<Comparison> {
         while let Some((due, _)) = self.due.first() {
             if *due > now {

@@ -109,10 +109,10 @@ pub(crate) struct Options {
     #[arg(long, help_heading = HEADING_LEADER, value_name = "BOOL", default_value_t = true, num_args = 0..=1,
           require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     leader_elect: bool,
-    /// How long standbys wait after the leader's last renewal
+    /// Time that standbys wait after the leader's last renewal
     #[arg(long, help_heading = HEADING_LEADER, value_name = "DURATION", default_value = "15s")]
     leader_elect_lease_duration: String,
-    /// How long a leader acts without a renewal before it exits
+    /// Time that a leader acts without a renewal before it exits
     #[arg(long, help_heading = HEADING_LEADER, value_name = "DURATION", default_value = "10s")]
     leader_elect_renew_deadline: String,
     /// Time between attempts to acquire or renew the Lease
@@ -141,7 +141,7 @@ pub(crate) struct Options {
     pub(super) cluster: ContextFlags,
 }
 
-/// Which flags were given, rather than left to their defaults.
+/// Flags that were given, rather than left to their defaults.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ExplicitFlags(BTreeSet<String>);
 
@@ -159,7 +159,7 @@ impl ExplicitFlags {
     }
 }
 
-/// What happens to decisions.
+/// Treatment of decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// They are performed.
@@ -173,7 +173,7 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// Whether nothing is ever written.
+    /// Reports whether nothing is ever written.
     pub(super) fn reads_only(self) -> bool {
         matches!(self, Self::DryRun | Self::Observe)
     }
@@ -204,7 +204,7 @@ pub(super) struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ui {
     pub(super) bind_address: SocketAddr,
-    /// Whether it takes orders.
+    /// True if it takes orders.
     pub(super) takes_orders: bool,
 }
 
@@ -212,7 +212,7 @@ pub(super) struct Ui {
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Options {
-    /// How long to wait for an answer before a request is given up.
+    /// Returns the time after which a request is given up.
     pub(super) fn request_timeout(&self) -> Result<Duration, UsageError> {
         let timeout = duration("--request-timeout", &self.request_timeout)?;
         if timeout < SHORTEST_TIMEOUT {
@@ -273,7 +273,7 @@ impl Settings {
         })
     }
 
-    /// Whether the Lease decides who acts.
+    /// Reports whether the Lease decides who acts.
     pub(super) fn elects(&self) -> bool {
         self.leader_elect && !self.mode.reads_only()
     }
@@ -298,7 +298,7 @@ impl Settings {
         others.filter(|controller| *controller != Controller::GarbageCollector).collect()
     }
 
-    /// What differs: name, value here, value there, and whether it can be changed while running.
+    /// Returns the differences: name, value here, value there, and whether it can be changed while running.
     pub(super) fn differences(&self, other: &Self) -> Vec<Difference> {
         let (ours, theirs) = (self.shown(), other.shown());
         let pairs = ours.into_iter().zip(theirs).filter(|(from, to)| from.1 != to.1);
@@ -335,7 +335,7 @@ pub(super) struct Difference {
     pub(super) name: &'static str,
     pub(super) from: String,
     pub(super) to: String,
-    /// Whether it takes effect without a restart.
+    /// True if it takes effect without a restart.
     pub(super) is_live: bool,
 }
 

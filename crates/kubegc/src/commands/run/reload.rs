@@ -38,7 +38,7 @@ pub(super) async fn reload(
             breaker.keep(read.kept_resources.clone());
         });
         live.concurrency.send_replace(read.concurrency);
-        // What needs a restart is reported again the next time.
+        // A setting that needs a restart is reported again the next time.
         settings.breaker = read.breaker;
         settings.kept_resources = read.kept_resources;
         settings.concurrency = read.concurrency;

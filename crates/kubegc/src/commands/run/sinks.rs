@@ -19,7 +19,7 @@ pub(super) struct AuditSinks {
     /// None where they are switched off.
     pub(super) events: Option<DeletionEvents>,
     pub(super) mode: Mode,
-    /// Whose feed shows it, too.
+    /// Page whose feed shows it, too.
     pub(super) page: Option<Page>,
 }
 

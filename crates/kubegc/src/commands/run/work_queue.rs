@@ -58,7 +58,7 @@ fn queue(effect: &Effect) -> NameLabel {
 
 impl WorkQueues {
     pub(super) fn register(&self, catalogue: &mut Catalogue) {
-        // What is there from the beginning shows its first increase.
+        // Metrics that exist from the start show their first increase.
         for queue in [DELETE_QUEUE, ORPHAN_QUEUE] {
             self.adds.get_or_create(&queue).inc_by(0);
             self.retries.get_or_create(&queue).inc_by(0);

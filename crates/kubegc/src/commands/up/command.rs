@@ -10,10 +10,10 @@ use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc;
 
-/// What shells add to the number of a signal that ended a command.
+/// Offset that shells add to the number of a signal that ended a command.
 const ENDED_BY_SIGNAL: i32 = 128;
 
-/// What shells, `env` and `timeout` answer for a program that does not exist, and for one that cannot be run.
+/// Exit codes of shells, `env` and `timeout` for a program that does not exist, and for one that cannot be run.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 

@@ -1,4 +1,4 @@
-//! What verdicts need of a VolumeAttributesClass.
+//! Fields of a VolumeAttributesClass that verdicts use.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::objects::{HasMeta, Meta, WireMeta};
 
-/// What verdicts need of a VolumeAttributesClass.
+/// Fields of a VolumeAttributesClass that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireClass")]
 pub struct AttributesClass {

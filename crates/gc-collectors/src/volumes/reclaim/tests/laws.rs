@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What users, binder and attacher do to one of three volumes.
+/// Action of a user, the binder or the attacher on one of three volumes.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Unclaim,

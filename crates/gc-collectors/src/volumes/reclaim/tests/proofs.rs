@@ -60,7 +60,7 @@ fn a_slot_that_is_not_taken_goes_to_the_next() {
     }
     assert_eq!(flying.len(), CALLS_PER_DRIVER);
     assert_eq!(world.engine.standing().waiting, 6);
-    // Whoever waits first is retained, kept or gone by now.
+    // The volume that waited first is retained, kept or gone by now.
     world.change(&volume_key("v16"), &json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}}));
     world.change(&volume_key("v17"), &json!({"metadata": {"annotations": {"kubegc.io/keep": "true"}}}));
     world.remove(&volume_key("v18"));
@@ -72,8 +72,8 @@ fn a_slot_that_is_not_taken_goes_to_the_next() {
     assert_eq!(world.calls(), 3, "{:?}", world.log);
 }
 
-/// What a live read or list has shown counts for a while, and not after a list has begun: the store may have been restored, and
-/// in its history the claim lives.
+/// The result of a live read or list is valid for a while, and not after a list has begun: the store may have been
+/// restored, and in its history the claim lives.
 #[test]
 fn an_old_proof_about_a_claim_destroys_nothing() {
     let retained = json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}});

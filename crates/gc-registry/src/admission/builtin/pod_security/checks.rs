@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Level, Version};
 use crate::kinds::access::{at, flag, integer, list, members, text};
 
-/// What a pod does that its level does not allow.
+/// Feature of a pod that its level does not allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Violation {
     pub(super) reason: &'static str,
@@ -64,7 +64,7 @@ const RESTRICTED: [Check; 7] = [
 /// No version replaces the check.
 const NEVER: u32 = u32::MAX;
 
-/// What is wrong with a pod at a level.
+/// Returns the violations of a pod at a level.
 pub(super) fn violations(level: Level, version: Version, metadata: &Value, spec: &Value) -> Vec<Violation> {
     let containers = ["initContainers", "containers", "ephemeralContainers"];
     let pod = Pod {
@@ -163,7 +163,7 @@ fn app_armor(pod: &Pod<'_>) -> Option<Violation> {
     violation(reason, detail)
 }
 
-/// What containers add beyond the capabilities that are allowed.
+/// Returns the capabilities that containers add beyond the allowed ones.
 fn added<'a>(pod: &Pod<'a>, allowed: &[&str]) -> (Vec<&'a str>, BTreeSet<&'a str>) {
     let beyond = |container: &'a Value| {
         let names = list(container, &["securityContext", "capabilities", "add"]).iter();
@@ -413,7 +413,7 @@ fn any_seccomp(pod: &Pod<'_>) -> Option<Violation> {
 }
 
 fn sysctls(pod: &Pod<'_>) -> Option<Violation> {
-    /// What is allowed, from which minor version on.
+    /// Allowed sysctls, with the first minor version that allows each.
     const ALLOWED: [(&str, u32); 12] = [
         ("kernel.shm_rmid_forced", 0),
         ("net.ipv4.ip_local_port_range", 0),

@@ -1,4 +1,4 @@
-//! What a pod requests in sum, and what quotas count of it.
+//! Sum of a pod's requests, and its usage in quotas.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::kinds::quantity;
 /// Amounts of resources, by name.
 pub(crate) type Amounts = BTreeMap<String, Quantity>;
 
-/// What quotas ask every container to say, if they bound it.
+/// Resources that every container must specify if a quota limits them.
 const ASKED: [&str; 6] = ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
 
 /// The amounts in a list of resources.
@@ -79,7 +79,7 @@ fn total(pod: &Value, field: &str) -> Amounts {
     sum
 }
 
-/// What quotas count of a pod.
+/// Returns the usage of a pod in quotas.
 pub(super) fn usage(pod: &Value) -> Amounts {
     let mut usage = Amounts::new();
     let one = Quantity::from_units(1);
@@ -112,12 +112,12 @@ fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
     found
 }
 
-/// Whether a quota that bounds this asks containers for it.
+/// Reports whether a quota that bounds this asks containers for it.
 pub(super) fn is_asked(name: &str) -> bool {
     ASKED.contains(&name)
 }
 
-/// Which of the bounded resources containers do not say how much they need of.
+/// Returns the limited resources that containers do not specify.
 pub(super) fn unspecified(pod: &Value, bounded: &BTreeSet<&str>) -> Option<String> {
     let asked: Vec<&str> = ASKED.into_iter().filter(|name| bounded.contains(name)).collect();
     let said_by = |resources: Option<&Value>| {
@@ -143,12 +143,12 @@ pub(super) fn unspecified(pod: &Value, bounded: &BTreeSet<&str>) -> Option<Strin
     (!texts.is_empty()).then(|| format!("must specify {}", texts.join("; ")))
 }
 
-/// Whether a pod ends by itself after a time, which the scopes `Terminating` and `NotTerminating` select by.
+/// Reports whether a pod ends by itself after a time, which the scopes `Terminating` and `NotTerminating` select by.
 pub(super) fn ends(pod: &Value) -> bool {
     at(pod, &["spec", "activeDeadlineSeconds"]).is_some()
 }
 
-/// Whether a pod is in a scope of a quota.
+/// Reports whether a pod is in a scope of a quota.
 pub(super) fn in_scope(pod: &Value, scope: &str, operator: &str, values: &[Value]) -> bool {
     let ends = ends(pod);
     let is_best_effort = quality_of_service(pod) == "BestEffort";

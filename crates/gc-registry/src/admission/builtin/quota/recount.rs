@@ -1,4 +1,4 @@
-//! What quotas bound is counted again now and then, because what is deleted is not given back by the deletion.
+//! Periodic recount of quota usage, because a deletion does not return the usage of its object.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl Registry {
         answer.map(|answer| answer.items).map_err(persist::storage_error)
     }
 
-    /// What a quota bounds, and what is used of it.
+    /// Returns the limits of a quota, and their usage.
     fn counted(&self, quota: &Value) -> Result<(Value, Value), ApiError> {
         let hard = pods::amounts(members(quota, &["spec", "hard"]));
         let mut used: Amounts = hard.keys().map(|name| (name.clone(), Quantity::default())).collect();
@@ -67,7 +67,7 @@ impl Registry {
     }
 }
 
-/// Whether a quota bounds anything of a resource.
+/// Reports whether a quota bounds anything of a resource.
 fn bounds(hard: &Amounts, resource: &ResourceDefinition) -> bool {
     if !resource.namespaced() || !resource.has_verb("create") {
         return false;

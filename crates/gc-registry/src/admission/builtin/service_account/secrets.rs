@@ -22,7 +22,7 @@ const IN_VOLUMES: [&[&str]; 10] = [
 const CONTAINERS: [(&str, &str); 2] = [("initContainers", "init container"), ("containers", "container")];
 const EPHEMERAL: (&str, &str) = ("ephemeralContainers", "ephemeral container");
 
-/// Whether a pod refers to any Secret.
+/// Reports whether a pod refers to any Secret.
 pub(super) fn has_any(pod: &Value) -> bool {
     let pulls = list(pod, &["spec", "imagePullSecrets"]).iter().map(|secret| text(secret, &["name"]));
     let containers = CONTAINERS.iter().chain([&EPHEMERAL]);

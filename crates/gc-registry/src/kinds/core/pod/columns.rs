@@ -37,7 +37,7 @@ impl Restarts {
     }
 }
 
-/// What the statuses of containers come to.
+/// Summary of the containers' statuses.
 struct Summary {
     reason: String,
     ready: usize,
@@ -106,7 +106,7 @@ fn is_condition_true(row: &Row<'_>, kind: &str) -> bool {
         .any(|condition| text(condition, &["type"]) == kind && text(condition, &["status"]) == "True")
 }
 
-/// Whether an init container is not done yet, and the restarts of those that keep running.
+/// Reports whether an init container is not done yet, and the restarts of those that keep running.
 fn init_containers(row: &Row<'_>, summary: &mut Summary) -> (bool, Restarts) {
     let specs = row.list(&["spec", "initContainers"]);
     let mut sidecars = Restarts::default();

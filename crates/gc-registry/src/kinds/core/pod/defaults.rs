@@ -62,8 +62,8 @@ fn request_limits(container: &mut Members) {
     }
 }
 
-/// What a pod that names some resources of its own leaves out: limits of huge pages are those of its containers
-/// together, requests those of its containers together or else its limits.
+/// Fills in resources of a pod that specifies some of its own: limits of huge pages are the sum of its
+/// containers' limits, requests the sum of their requests or else its limits.
 fn whole_resources(spec: &mut Members) {
     let given = |list: &str| {
         let lists = spec.get("resources").and_then(|resources| resources.get(list));

@@ -1,4 +1,4 @@
-//! What creates and updates of pods may touch.
+//! Fields of pods that creates and updates may change.
 
 use crate::kinds::prelude::*;
 use crate::kinds::quantity;
@@ -111,7 +111,7 @@ pub(super) fn resize(new: &mut Value, old: &Value) {
     }
 }
 
-/// What images are mounted as volumes.
+/// Drops the statuses of image volumes.
 pub(super) fn drop_volume_statuses(members: &mut Members) {
     let Some(status) = existing(members, "status") else { return };
     for list in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {

@@ -8,7 +8,7 @@ use crate::kinds::shared::pod_spec::MIRROR;
 /// The resources that can change while containers run.
 const COMPUTE: [&str; 2] = ["cpu", "memory"];
 
-/// What a pod and its containers may use of CPU and memory may change while they run.
+/// Validates changes of CPU and memory of a running pod and its containers.
 pub(super) fn validate(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
     metadata_and_spec(new, report);
     let (spec, before) = (new.get("spec"), old.get("spec"));
@@ -58,7 +58,7 @@ pub(super) fn validate(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Re
     }
 }
 
-/// What a pod may use as a whole.
+/// Validates the resources of the pod as a whole.
 fn whole_pod(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report) {
     let (resources, was) = (spec.get("resources"), before.get("resources"));
     let says_something =
@@ -82,7 +82,7 @@ fn whole_pod(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report) 
     }
 }
 
-/// Whether all containers are where they were.
+/// Reports whether all containers are where they were.
 fn is_in_order(spec: &Field<'_, '_>, before: &Field<'_, '_>, report: &mut Report) -> bool {
     let errors = report.errors.len();
     for member in ["containers", "initContainers"] {
@@ -129,7 +129,7 @@ fn kept(resources: &Field<'_, '_>, was: &Field<'_, '_>, removed: [&str; 2], repo
     }
 }
 
-/// Whether a container changes elsewhere than in its CPU and memory.
+/// Reports whether a container changes elsewhere than in its CPU and memory.
 fn changes_more(container: &Field<'_, '_>, was: &Field<'_, '_>) -> bool {
     let mut ours = without_compute(container.value());
     // Upstream compares claims with none at all.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::kinds::access::{at, list, text};
 use crate::metadata::names::label_value;
 
-/// What upstream says of a label that it no longer uses.
+/// Returns upstream's message about a label that it no longer uses.
 pub(crate) fn message(label: &str) -> Option<&'static str> {
     Some(match label {
         "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
