@@ -96,6 +96,13 @@ impl Rewriting<'_> {
             }
             // Elsewhere the boundaries of words.
             '<' | '>' => self.out.push(next),
+            // The braces of `\x{b5}` and `\p{Greek}` belong to the escape.
+            'x' | 'p' | 'P' if self.rest.starts_with('{') => {
+                let end = self.rest.find('}').map_or(self.rest.len(), |end| end + 1);
+                self.out.extend(['\\', next]);
+                self.out.push_str(&self.rest[..end]);
+                self.rest = &self.rest[end..];
+            }
             '0'..='7' => self.octal(next),
             other => self.out.extend(['\\', other]),
         }
@@ -163,6 +170,7 @@ mod tests {
             (r"^\012\x41$", "\nA", true),
             (r"^.$", "é", true),
             (r"^\pL$", "é", true),
+            (r"^\x{e9}\p{Greek}[\x{b5}\P{Latin}]$", "éα1", true),
         ] {
             let compiled = compile_pattern(pattern).unwrap();
             assert_eq!(compiled.is_match(text), matches, "{pattern} in {text:?}");

@@ -226,7 +226,7 @@ impl<'a> Admission<'a> {
     fn named(&self, operation: Operation, resource: &Resource) -> Rc<NamedConfigurations> {
         let mut known = self.named.borrow_mut();
         let found = known.entry((operation, resource.id)).or_insert_with(|| {
-            // Otherwise nobody could change the configuration of admission any more.
+            // Otherwise the configuration of admission could never be changed again.
             if &*resource.name.group == GROUP {
                 return Rc::default();
             }

@@ -94,7 +94,7 @@ pub fn message(answer: &Answer) -> String {
     }
 }
 
-/// Maximum silence of a server before the user is told that something waits for it.
+/// Maximum silence of a server before a message says that something waits for it.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Waits (or with `patient` false, does not) for a server that answers and knows us.

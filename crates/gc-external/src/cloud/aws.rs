@@ -2,6 +2,7 @@
 //! throttled answer no request is sent for a while.
 
 mod credentials;
+mod escape;
 pub(crate) mod s3;
 mod signature;
 

@@ -202,7 +202,7 @@ const fn map_situation(name: &'static str) -> Situation {
         ask: "cm/a",
         later_seconds: 0,
         stuck: &[],
-        why: ("NoOwners", "Nothing deletes it"),
+        why: ("NoOwners", "It will not be collected"),
         plan: "1 object: 1 ConfigMap; nothing hangs",
     }
 }
@@ -694,7 +694,7 @@ fn namespaces() -> Vec<Situation> {
             make: vec![map("a", json!({})), map("b", held())],
             delete: &[],
             later_seconds: 0,
-            why: ("NoOwners", "Nothing deletes it"),
+            why: ("NoOwners", "It will not be collected"),
             plan: "3 objects: 2 ConfigMaps, 1 Namespace; 2 hang",
             ..base("a living namespace with a finalizer in it")
         },
@@ -702,7 +702,7 @@ fn namespaces() -> Vec<Situation> {
             make: vec![map("a", json!({})), map("b", json!({"owners": ["ConfigMap/a"]}))],
             delete: &[],
             later_seconds: 0,
-            why: ("NoOwners", "Nothing deletes it"),
+            why: ("NoOwners", "It will not be collected"),
             plan: "3 objects: 2 ConfigMaps, 1 Namespace; 1 hangs",
             ..base("a living namespace")
         },
@@ -711,7 +711,7 @@ fn namespaces() -> Vec<Situation> {
             delete: &[],
             ask: "crd/widgets.acme.dev",
             later_seconds: 0,
-            why: ("NoOwners", "Nothing deletes it"),
+            why: ("NoOwners", "It will not be collected"),
             plan: "3 objects: 2 Widgets, 1 CustomResourceDefinition; nothing hangs",
             ..base("a definition with its objects")
         },

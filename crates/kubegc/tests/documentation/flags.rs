@@ -30,12 +30,14 @@ const AN_ORDER: AbsentFlags = ("-n -A -l -f -w -o", "an order to all collectors"
 
 /// Each command with the flags that it takes.
 #[rustfmt::skip]
-const TABLE: [(&str, &str, &[AbsentFlags]); 31] = [
+const TABLE: [(&str, &str, &[AbsentFlags]); 33] = [
     ("tree", "-n -A -l -f -w -o cluster", &[]),
     ("why", "-n -A -l -f -w -o cluster", &[]),
     ("stuck", "-n -A -l -f -w -o cluster", &[]),
     ("plan delete", "-n -A -l -f -w -o cluster", &[]),
     ("delete", "-n -A -l -f cluster", &[("-w", "follows the deletion anyway"), ("-o", "a conversation")]),
+    ("release", "-n -A -l -f cluster", &[("-w", "ends"), ("-o", "a conversation")]),
+    ("protect", "-n -A -l -f cluster", &[("-w", "ends"), ("-o", "rules have no wide form")]),
     ("undo", "-n -A -l -f -o cluster", &[("-w", "ends")]),
     ("relink", "-n -A -o cluster", &[("-l -f", "the evidence says which objects"), ("-w", "ends")]),
     ("garbage", "-n -A -l -o cluster", &[("-f", "what a file names is used"), ("-w", "reads every object whole")]),
@@ -115,7 +117,7 @@ fn every_command_takes_kubectls_flags_or_has_a_reason() {
 }
 
 /// Commands of which no screen is kept, and why.
-const WITHOUT_SCREEN: [(&str, &str); 10] = [
+const WITHOUT_SCREEN: [(&str, &str); 12] = [
     ("top", "the crate gc-console keeps its screens"),
     ("run", "a server: it shows its log"),
     ("node", "a server: it shows its log"),
@@ -125,6 +127,8 @@ const WITHOUT_SCREEN: [(&str, &str); 10] = [
     ("node images", "needs a runtime: tests/node.rs has its lists"),
     ("node containers", "needs a runtime: tests/node.rs has its lists"),
     ("envtest assets", "prints what a shell evaluates: tests/envtest.rs does"),
+    ("release", "a conversation: src/commands/release/tests.rs has its words"),
+    ("protect", "prints rules: tests/kubectl/protection.rs has its words"),
     ("completion", "prints what a shell evaluates: tests/run/manners.rs does"),
 ];
 
@@ -135,7 +139,7 @@ fn every_command_has_a_screen_or_a_reason() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folders = [
         ("gc-inspect/tests/cluster/situations/snapshots", "cluster__situations__screens"),
-        ("gc-inspect/src/snapshots", "gc_inspect__doctor__tests"),
+        ("gc-inspect/src/doctor/snapshots", "gc_inspect__doctor__tests"),
         ("kubegc/src/commands/snapshots", "kubegc__commands__policy__tests"),
         ("kubegc/src/commands/snapshots", "kubegc__commands__version__tests"),
         ("kubegc/tests/run/snapshots", "run__screens"),

@@ -65,7 +65,7 @@ async fn the_plugins_for_k9s_run_what_they_say() {
     let namespace =
         [("RESOURCE_NAME", "namespaces"), ("RESOURCE_GROUP", ""), ("NAME", "held"), ("NAMESPACE", "-")];
     let expected = [
-        ("kubegc-why", "F5", object, "Nothing deletes it"),
+        ("kubegc-why", "F5", object, "It will not be collected"),
         ("kubegc-tree", "F6", object, "└─ ConfigMap/leaf"),
         ("kubegc-plan", "F7", object, "2 objects: 2 ConfigMaps"),
         ("kubegc-why", "F5", namespace, "acme.dev/hold"),

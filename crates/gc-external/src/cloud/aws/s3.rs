@@ -11,7 +11,8 @@ use http_body_util::Full;
 use serde::Deserialize;
 
 use super::credentials::{Credentials, Source};
-use super::signature::{Signing, escape, sha256};
+use super::escape::escape;
+use super::signature::{Signing, sha256};
 use super::{is_plain, is_region, public_endpoint};
 use crate::cloud::client::{Https, allowed, fetch, https, without_default_port};
 use crate::cloud::shortened;

@@ -103,7 +103,7 @@ pub(super) fn situations() -> Vec<Situation> {
                 deployment("wheels-example-com", 1),
                 map("a", json!({"finalizers": ["wheels.example.com/hold"]})),
             ],
-            why: ("NoOwners", "Nothing deletes it"),
+            why: ("NoOwners", "It will not be collected"),
             plan: "1 object: 1 ConfigMap; 1 deleted later; nothing hangs",
             ..base("a living object with a finalizer whose controller works")
         },

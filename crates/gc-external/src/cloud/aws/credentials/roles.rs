@@ -9,7 +9,7 @@ use http_body_util::Full;
 use serde::Deserialize;
 
 use super::{Credentials, ROLE_KEPT, Token};
-use crate::cloud::aws::signature::escape;
+use crate::cloud::aws::escape::escape;
 use crate::cloud::client::{Https, fetch};
 use crate::cloud::{MAX_ANSWER_BYTES, shortened};
 
