@@ -24,7 +24,8 @@ use crate::cloud::client::{Https, allowed, fetch, https, without_default_port};
 use crate::cloud::{ANSWER_TIMEOUT, Machine, Provider, ProviderError, shortened};
 pub use credentials::Credentials;
 use credentials::Source;
-use signature::{Signing, escape};
+use escape::escape;
+use signature::Signing;
 
 /// Maximum number of lookups that are combined into one call (values of one filter).
 const BATCH: usize = 200;
