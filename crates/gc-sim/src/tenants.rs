@@ -130,8 +130,11 @@ impl<'a> Tenants<'a> {
         let is_control = |node: &TrueObject| {
             let value = node.value();
             let name = value["spec"]["providerID"].as_str().unwrap_or_default();
-            let is_kept = !value["metadata"]["annotations"]["kubegc.io/keep"].is_null();
-            !is_kept && !node.object.deletion.deleting && !self.provider.machine(name).gone
+            // One that is kept is not looked up, and one that others delete is no control for long.
+            let is_marked =
+                value["metadata"]["annotations"].as_object().is_some_and(|marks| !marks.is_empty());
+            let is_owned = value["metadata"]["ownerReferences"].is_array();
+            !is_marked && !is_owned && !node.object.deletion.deleting && !self.provider.machine(name).gone
         };
         let mut missing = usize::from(!self.objects("Node").into_iter().any(is_control));
         for node in self.objects("Node") {

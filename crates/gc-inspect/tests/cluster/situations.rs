@@ -497,7 +497,11 @@ fn due() -> Vec<Situation> {
             why: ("WillBeDeleted", "is due to be deleted now: TTLExpired, Job ttlSecondsAfterFinished 60"),
             ..base("a finished Job whose TTL is over")
         },
-        Situation { make: vec![job("j", Some(60), -1)], ..base("a running Job with a TTL") },
+        Situation {
+            make: vec![job("j", Some(60), -1)],
+            why: ("NoOwners", "Nothing deletes it before it has finished"),
+            ..base("a running Job with a TTL")
+        },
         Situation { make: vec![job("j", None, 120)], ..base("a finished Job without a TTL") },
         Situation {
             make: vec![map("a", json!({"annotations": {"kubegc.io/ttl": "1h"}}))],

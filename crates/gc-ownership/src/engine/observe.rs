@@ -161,7 +161,9 @@ impl Engine {
                 return;
             };
             let was_delivered = state.info.comparable_versions && state.progress >= object.resource_version;
+            // With a request in flight, the object was known, and its removal was delivered after the list was made.
             let was_left_out = !object.owners.is_empty()
+                && self.effects.asked(&object.uid).is_none()
                 && state.should_have_listed(object.resource_version)
                 && !state.second_lists.cover(Some(&object.key.namespace));
             let awaited = object.owners.iter().any(|owner| {

@@ -56,8 +56,7 @@ const OWNERS: [(&str, &str, &str); 9] = [
 /// The kind that an owner reference means.
 fn kind_meant(reference: &Value) -> Option<Kind> {
     let (api_version, meant) = (text(reference, "/apiVersion"), text(reference, "/kind"));
-    let group =
-        api_version.strip_suffix("/v1").unwrap_or(if api_version == "v1" { "" } else { return None });
+    let group = if api_version == "v1" { "" } else { api_version.strip_suffix("/v1")? };
     let (group, resource, kind) =
         OWNERS.into_iter().find(|(of_group, _, kind)| (*of_group, *kind) == (group, meant))?;
     let scope = if kind == "Node" { Scope::Cluster } else { Scope::Namespaced };
