@@ -29,9 +29,16 @@ const NOTICED_BY: [(&str, Defect); 18] = [
     ("bounds", Defect::PolicyRunUnbounded),
 ];
 
+/// Defects that another rule hides since policies delete nothing while they are listed again (docs/proof.md). A test of `gc-collectors`
+/// holds the rule: `nothing_is_deleted_before_it_was_shown`.
+const HIDDEN: [Defect; 1] = [Defect::PolicyShownAssumed];
+
 fn all_found(part: usize, parts: usize) {
     let mut missed = Vec::new();
     for (defect, name, _) in DEFECTS.into_iter().skip(part).step_by(parts) {
+        if HIDDEN.contains(&defect) {
+            continue;
+        }
         let finding = hunt(defect, 1, SEEDS);
         let oracle = finding.oracles.first().copied();
         let expected = NOTICED_BY.iter().find(|(_, noticed)| *noticed == defect).map(|(oracle, _)| *oracle);
