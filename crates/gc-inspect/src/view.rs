@@ -227,7 +227,7 @@ impl Question {
         Ok(unseen.map(|unseen| format!("{text}warning: {unseen}\n")).unwrap_or(text))
     }
 
-    /// The metadata of the object without anything of its contents, and its [`condition`]; `None` if there is no such
+    /// The metadata of the object without anything of its contents, and its condition; `None` if there is no such
     /// object.
     pub async fn metadata(&self) -> anyhow::Result<Option<(Value, Value)>> {
         let NamedObject { resource, namespace, name } = &self.named;
