@@ -89,7 +89,7 @@ test("the plugin for Headlamp", { timeout: 120_000 }, async (context) => {
     await show({ apiVersion: "v1", kind: "ConfigMap", metadata: { name: "cart-index", namespace: "shop" } }, "here");
     await page.getByText("search.example.com/release-index").first().waitFor();
     await show({ apiVersion: "apps/v1", kind: "Deployment", metadata: { name: "web", namespace: "shop" } }, "here");
-    await page.getByText("Nothing deletes it").waitFor();
+    await page.getByText("It will not be collected").waitFor();
     const last = asked.at(-1);
     assert.deepEqual(last, { path: "/kubegc/v1/object?resource=deployment.apps&namespace=shop&name=web", method: "GET", cluster: "here", logsOut: false });
   });

@@ -542,7 +542,7 @@ test("the page when its connection breaks and its server restarts", { timeout: 1
     cluster = await start(binary, [], home);
     between.mend(cluster);
     await page.getByText("The session has ended").waitFor({ timeout: PATIENCE });
-    assert.match(await page.locator("code").first().innerText(), /^kubegc ui$/);
+    assert.match(await page.locator("code", { hasText: "kubegc ui" }).first().innerText(), /^kubegc ui$/);
     await cluster.must("DELETE", "/api/v1/namespaces/bank");
     const other = await page.context().newPage();
     await other.goto(await link());
