@@ -79,6 +79,15 @@ pub fn request(method: Method, path: &str, body: Option<&Value>) -> Request<Full
     request
 }
 
+/// Returns a PATCH of this content type; the path may have a query.
+#[must_use]
+pub fn patch(path: &str, content_type: &'static str, body: &Value) -> Request<Full<Bytes>> {
+    let mut request = request(Method::PATCH, path, Some(body));
+    let content_type = http::HeaderValue::from_static(content_type);
+    request.headers_mut().insert(http::header::CONTENT_TYPE, content_type);
+    request
+}
+
 /// The message of a Status, or the beginning of what was sent instead.
 pub fn message(answer: &Answer) -> String {
     let status: Value = serde_json::from_slice(&answer.body).unwrap_or_default();

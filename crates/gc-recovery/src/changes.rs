@@ -2,7 +2,6 @@
 
 use gc_kube::ApiClient;
 use gc_process::preflight;
-use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, StatusCode};
 use serde_json::Value;
 
@@ -39,10 +38,10 @@ pub(crate) async fn send(
     path: &str,
     body: Option<&Value>,
 ) -> Result<Value, ChangeError> {
-    let mut request = preflight::request(method.clone(), path, body);
-    if method == Method::PATCH {
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MERGE));
-    }
+    let request = match body {
+        Some(body) if method == Method::PATCH => preflight::patch(path, MERGE, body),
+        body => preflight::request(method, path, body),
+    };
     let answer =
         client.call(request).await.map_err(|error| ChangeError::Unanswered(preflight::one_line(&error)))?;
     if answer.head.status.is_success() {

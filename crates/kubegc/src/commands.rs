@@ -1,5 +1,6 @@
 //! The commands, a file each: options, the call, and how its answer is shown.
 
+mod agreement;
 pub(crate) mod apiserver;
 pub(crate) mod backup;
 pub(crate) mod complete;

@@ -487,10 +487,7 @@ pub async fn edit(
                 let version = &present["metadata"]["resourceVersion"];
                 let patch =
                     json!({"metadata": {"resourceVersion": version, "annotations": orders.annotations()}});
-                let mut request = preflight::request(Method::PATCH, &lease.path(), Some(&patch));
-                let kind = http::HeaderValue::from_static("application/merge-patch+json");
-                request.headers_mut().insert(http::header::CONTENT_TYPE, kind);
-                ("patch", request)
+                ("patch", preflight::patch(&lease.path(), "application/merge-patch+json", &patch))
             }
             None => {
                 let body = json!({

@@ -2,7 +2,7 @@
 
 mod follow;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 
 use clap::Args;
 use gc_explain::plan::{BlastRadius, Target};
@@ -15,6 +15,8 @@ use gc_kube::ApiClient;
 use gc_process::access::Access;
 use gc_process::tasks::block_on;
 use gc_process::{UsageError, screen};
+
+use super::agreement;
 
 /// Options of `kubegc delete`.
 #[derive(Clone, Debug, Args)]
@@ -103,15 +105,5 @@ async fn send_all(
 
 /// Asks where a plan needs to be confirmed.
 fn is_agreed(options: &DeleteOptions, radius: &BlastRadius) -> anyhow::Result<bool> {
-    if options.yes || !plan::needs_confirmation(radius) {
-        return Ok(true);
-    }
-    if !std::io::stdin().is_terminal() {
-        return Err(UsageError::new("this needs confirmation: use --yes, or run it on a terminal").into());
-    }
-    print!("\nDelete? [y/N] ");
-    std::io::stdout().flush()?;
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line)?;
-    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+    Ok(options.yes || !plan::needs_confirmation(radius) || agreement::is_agreed("Delete?")?)
 }

@@ -21,8 +21,7 @@ use gc_process::screen::{complain, stdout};
 use gc_process::table::Table;
 use gc_process::tasks::block_on;
 use gc_process::{UsageError, preflight, reviews};
-use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{Method, StatusCode};
+use http::StatusCode;
 use serde_json::{Value, json};
 
 /// The field manager of what is written.
@@ -196,7 +195,7 @@ async fn set_mark(gatherer: &Gatherer, named: &NamedObject, mark: Option<&str>) 
     path.push_str("?fieldManager=");
     path.push_str(FIELD_MANAGER);
     let patch = json!({"metadata": metadata});
-    send(gatherer.client(), Method::PATCH, &path, "application/merge-patch+json", &patch)
+    send(gatherer.client(), &path, "application/merge-patch+json", &patch)
         .await
         .with_context(|| format!("{}/{}", named.resource.name, named.name))
 }
@@ -245,21 +244,18 @@ async fn apply(gatherer: &Gatherer, manifest: &Value) -> anyhow::Result<()> {
     let mut path = gather::object_path(resource, text("/metadata/namespace"), text("/metadata/name"));
     path.push_str("?force=true&fieldManager=");
     path.push_str(FIELD_MANAGER);
-    send(gatherer.client(), Method::PATCH, &path, "application/apply-patch+yaml", manifest)
+    send(gatherer.client(), &path, "application/apply-patch+yaml", manifest)
         .await
         .with_context(|| format!("{kind}/{}", text("/metadata/name")))
 }
 
 async fn send(
     client: &ApiClient,
-    method: Method,
     path: &str,
-    kind: &'static str,
+    content_type: &'static str,
     body: &Value,
 ) -> anyhow::Result<()> {
-    let mut request = preflight::request(method, path, Some(body));
-    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    let answer = client.call(request).await?;
+    let answer = client.call(preflight::patch(path, content_type, body)).await?;
     match answer.head.status {
         status if status.is_success() => Ok(()),
         StatusCode::CONFLICT => anyhow::bail!("it was replaced meanwhile: {}", preflight::message(&answer)),

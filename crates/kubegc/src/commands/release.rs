@@ -4,12 +4,11 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
 use gc_explain::Resource;
-use gc_explain::release::Release;
 use gc_inspect::gather::{self, Gatherer};
 use gc_inspect::output::{self, Answer, Output};
 use gc_inspect::release::{ReleaseAnswer, ask};
@@ -20,9 +19,10 @@ use gc_process::screen::{complain, stdout};
 use gc_process::tasks::block_on;
 use gc_process::{UsageError, preflight};
 use gc_types::Timestamp;
-use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
+
+use super::agreement;
 
 /// The field manager of the removal, which the audit log of a server has too.
 const FIELD_MANAGER: &str = "kubegc-release";
@@ -110,7 +110,8 @@ async fn perform(
         let title = release.place.title();
         return say(options, &format!("{} would be removed from {title} (dry run).", release.finalizer));
     }
-    if !options.yes && !is_agreed(release)? {
+    let question = || format!("Remove {} from {}?", release.finalizer, release.place.title());
+    if !options.yes && !agreement::is_agreed(&question())? {
         complain!("Nothing was removed.");
         return Err(NotReleased.into());
     }
@@ -128,21 +129,6 @@ fn say(options: &ReleaseOptions, line: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Asks on the terminal.
-fn is_agreed(release: &Release) -> anyhow::Result<bool> {
-    if !std::io::stdin().is_terminal() {
-        return Err(UsageError::new("this needs confirmation: use --yes, or run it on a terminal").into());
-    }
-    let place = release.place.title();
-    let question = format!("\nRemove {} from {place}? [y/N] ", release.finalizer);
-    let mut out = stdout();
-    out.write_all(question.as_bytes())?;
-    out.flush()?;
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line)?;
-    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
-}
-
 /// Removes a finalizer from this version of this object.
 async fn remove(
     client: &ApiClient,
@@ -152,19 +138,19 @@ async fn remove(
 ) -> anyhow::Result<()> {
     let release = &answer.release;
     let mut path = gather::object_path(resource, &release.place.namespace, &release.place.name);
-    let (method, body, kind) = if release.is_in_specification {
+    if release.is_in_specification {
         path.push_str("/finalize");
-        (Method::PUT, without(&answer.object, &release.finalizer), "application/json")
-    } else {
-        (Method::PATCH, release.patch(), "application/json-patch+json")
-    };
+    }
     path.push_str("?fieldManager=");
     path.push_str(FIELD_MANAGER);
     if is_dry_run {
         path.push_str("&dryRun=All");
     }
-    let mut request = preflight::request(method, &path, Some(&body));
-    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    let request = if release.is_in_specification {
+        preflight::request(Method::PUT, &path, Some(&without(&answer.object, &release.finalizer)))
+    } else {
+        preflight::patch(&path, "application/json-patch+json", &release.patch())
+    };
     let reply = client.call(request).await?;
     if reply.head.status.is_success() {
         return Ok(());

@@ -3,6 +3,7 @@
 use gc_apiserver::RunningServer;
 use gc_explain::protect::Counting;
 use gc_types::PropagationPolicy;
+use http::Method;
 use serde_json::{Value, json};
 
 use super::*;

@@ -79,8 +79,7 @@ async fn one_finalizer_is_removed_and_recorded() {
 
     // Another version of the object is another decision.
     let patch = json!({"metadata": {"annotations": {"a": "b"}}});
-    let mut request = preflight::request(Method::PATCH, &format!("{MAPS}/held"), Some(&patch));
-    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/merge-patch+json"));
+    let request = preflight::patch(&format!("{MAPS}/held"), "application/merge-patch+json", &patch);
     assert!(client.call(request).await.unwrap().head.status.is_success());
     let refused = remove(&client, &resource, &shown, false).await.unwrap_err().to_string();
     assert!(refused.contains("has changed since it was shown"), "{refused}");
