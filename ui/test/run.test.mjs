@@ -33,6 +33,8 @@ async function collect(cluster, more = []) {
   const stop = () =>
     new Promise((resolve) => {
       child.removeAllListeners("exit");
+      // A collector whose server is gone ends by itself.
+      if (child.exitCode !== null) return resolve();
       child.on("exit", resolve);
       child.kill("SIGTERM");
     });
