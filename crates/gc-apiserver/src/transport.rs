@@ -12,7 +12,7 @@ pub(crate) mod doors;
 pub(crate) mod exchange;
 pub(crate) mod frames;
 pub(crate) mod in_process;
-pub(crate) mod kept;
+pub(crate) mod lent;
 pub(crate) mod listener_tls;
 pub(crate) mod path;
 pub(crate) mod query;

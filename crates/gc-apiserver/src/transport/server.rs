@@ -46,7 +46,7 @@ use crate::transport::clients::{AdmittedConnection, Client, Clients, Ending};
 use crate::transport::connections::{Patience, converse};
 use crate::transport::doors::TURN;
 use crate::transport::in_process::InProcess;
-use crate::transport::kept::TtlCache;
+use crate::transport::lent::LentConnection;
 use crate::transport::stop::Stop;
 use crate::transport::unserved::unserved;
 
@@ -536,7 +536,7 @@ async fn connection(accepting: ListenerSettings, stream: TcpStream, admitted: Ar
     let ListenerSettings { state, acceptor, authorities, patience } = accepting;
     let client = admitted.client();
     let _ = stream.set_nodelay(true);
-    let (stream, returned) = TtlCache::new(stream);
+    let (stream, slot) = LentConnection::new(stream);
     let handshake = tokio::select! {
         shaken = tokio::time::timeout(patience.handshake, shake_hands(&state.clients, client, acceptor, stream)) => shaken,
         () = client.asked(Ending::AtOnce) => return,
@@ -570,7 +570,7 @@ async fn connection(accepting: ListenerSettings, stream: TcpStream, admitted: Ar
     converse(stream, client, patience, state.stop.clone(), answer).await;
     state.metrics.connections.dec();
     if client.is_silenced()
-        && let Some(_open) = returned.take()
+        && let Some(_open) = slot.take()
     {
         client.release();
         tokio::select! {
@@ -586,8 +586,8 @@ async fn shake_hands(
     clients: &Clients,
     client: &Client,
     acceptor: TlsAcceptor,
-    stream: TtlCache<TcpStream>,
-) -> std::io::Result<TlsStream<TtlCache<TcpStream>>> {
+    stream: LentConnection<TcpStream>,
+) -> std::io::Result<TlsStream<LentConnection<TcpStream>>> {
     // Whoever says nothing waits for no turn.
     stream.readable().await?;
     let turn = clients.doors().turn(client.address()).await;

@@ -1,4 +1,4 @@
-//! A connection that is handed back when whoever served it has let it fall: so that it can stay open without being served.
+//! A connection that returns to its lender when its user drops it, so that it can stay open without being served.
 
 use std::io;
 use std::pin::Pin;
@@ -8,35 +8,35 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Where a connection is handed back.
+/// The lender's claim to a lent connection.
 #[derive(Debug)]
-pub(crate) struct Returned<T>(Arc<Mutex<Option<T>>>);
+pub(crate) struct ReturnSlot<T>(Arc<Mutex<Option<T>>>);
 
-impl<T> Returned<T> {
-    /// Takes the connection, if it is no longer used.
+impl<T> ReturnSlot<T> {
+    /// Takes the connection back. Returns `None` while its user still has it, and after it was taken.
     pub(crate) fn take(&self) -> Option<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// The connection.
+/// A connection that goes into its [`ReturnSlot`] when it is dropped, still open.
 #[derive(Debug)]
-pub(crate) struct TtlCache<T> {
-    /// Only taken when it is dropped.
+pub(crate) struct LentConnection<T> {
+    /// `None` only during the drop.
     inner: Option<T>,
-    returned: Arc<Mutex<Option<T>>>,
+    slot: Arc<Mutex<Option<T>>>,
 }
 
-impl<T> TtlCache<T> {
-    /// A connection, and the place where it is handed back.
-    pub(crate) fn new(inner: T) -> (Self, Returned<T>) {
-        let returned = Arc::new(Mutex::new(None));
-        (Self { inner: Some(inner), returned: Arc::clone(&returned) }, Returned(returned))
+impl<T> LentConnection<T> {
+    /// Lends a connection. Returns it with the slot into which it comes back.
+    pub(crate) fn new(inner: T) -> (Self, ReturnSlot<T>) {
+        let slot = Arc::new(Mutex::new(None));
+        (Self { inner: Some(inner), slot: Arc::clone(&slot) }, ReturnSlot(slot))
     }
 }
 
-impl TtlCache<TcpStream> {
-    /// Waits until something was received.
+impl LentConnection<TcpStream> {
+    /// Waits until the peer has sent something or closed the connection.
     pub(crate) async fn readable(&self) -> io::Result<()> {
         match &self.inner {
             Some(stream) => stream.readable().await,
@@ -45,19 +45,19 @@ impl TtlCache<TcpStream> {
     }
 }
 
-impl<T: Unpin> TtlCache<T> {
+impl<T: Unpin> LentConnection<T> {
     fn inner(self: Pin<&mut Self>) -> io::Result<Pin<&mut T>> {
         self.get_mut().inner.as_mut().map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
-impl<T> Drop for TtlCache<T> {
+impl<T> Drop for LentConnection<T> {
     fn drop(&mut self) {
-        *self.returned.lock().unwrap_or_else(PoisonError::into_inner) = self.inner.take();
+        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = self.inner.take();
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for TtlCache<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for LentConnection<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -67,7 +67,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for TtlCache<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for TtlCache<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for LentConnection<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.inner()?.poll_write(cx, bytes)
     }
