@@ -190,7 +190,7 @@ impl Metrics {
         }
     }
 
-    /// Forgets the requests for resources, by group and name, that are served no more.
+    /// Forgets the requests for resources, by group and name, that are no longer served.
     pub(crate) fn forget_removed(&self, is_served: impl Fn(&str, &str) -> bool) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.retain(|labels| {

@@ -41,7 +41,7 @@ const YAML_PER_PLACE: usize = 32 * 1024;
 const MAXIMUM_WIDTH: usize = 10;
 /// Watches that may be open at once; administrators have [`WATCHES_IN_RESERVE`] beyond them.
 const MAXIMUM_WATCHES: usize = 50_000;
-/// Watches of one user who is no administrator.
+/// Watches of one user who is not an administrator.
 const MAXIMUM_WATCHES_OF_ONE: usize = 25_000;
 /// Watches that are kept for administrators.
 const WATCHES_IN_RESERVE: usize = 2_000;

@@ -184,7 +184,7 @@ async fn slow_requests_hold_up_nobody() {
     assert!(started.elapsed() < std::time::Duration::from_secs(2), "{:?}", started.elapsed());
 }
 
-/// S20: how the data of a ControllerRevision was spaced when it was posted is no part of it; a patch of something else changes
+/// S20: how the data of a ControllerRevision was spaced when it was posted is not a part of it; a patch of something else changes
 /// nothing of it.
 #[tokio::test]
 async fn s20_a_controller_revision_that_was_posted_with_spaces_can_be_patched() {

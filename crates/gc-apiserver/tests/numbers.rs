@@ -86,7 +86,7 @@ async fn numbers_in_queries_are_computed_with_safely() {
             let name = if method == "DELETE" { "/a" } else { "" };
             let path = format!("{CONFIG_MAPS}{name}?{parameter}={text}");
             let code = code(&client, method, &path, String::new()).await;
-            // As upstream, a watch from a version that is no number is an internal error.
+            // As upstream, a watch from a version that is not a number is an internal error.
             let is_version = parameter.ends_with("resourceVersion");
             assert!(code < 500 || code == 504 || code == 500 && is_version, "{method} {path}: {code}");
         }

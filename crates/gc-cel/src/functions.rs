@@ -384,7 +384,7 @@ fn time_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
         }
         [Val::Timestamp(timestamp)] => timestamp.part(name, 0).map(Val::Int).map(Ok),
         [Val::Timestamp(timestamp), Val::Text(zone)] => {
-            // An unknown zone is no reason to say that of an unknown function.
+            // An unknown zone is not a reason to say that of an unknown function.
             timestamp.part(name, 0)?;
             match budget.spend(ZONE).and_then(|()| timestamp.offset_in(zone)) {
                 Ok(offset) => timestamp.part(name, offset).map(Val::Int).map(Ok),

@@ -37,7 +37,7 @@ fn unmapped(address: IpAddr, text: &str) -> Result<IpAddr, String> {
     }
 }
 
-/// Why a text is no address. In those of IPv6, not every reason has its own message.
+/// Why a text is not an address. In those of IPv6, not every reason has its own message.
 fn why_no_address(text: &str) -> String {
     match text.find(['.', ':', '%']).map(|at| text.as_bytes()[at]) {
         Some(b'.') => why_no_ipv4(text),

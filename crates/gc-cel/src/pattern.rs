@@ -44,7 +44,7 @@ pub enum PatternError {
     /// The compiled pattern would be larger than [`MAX_COMPILED_BYTES`].
     #[error("Compiled regex exceeds size limit of {MAX_COMPILED_BYTES} bytes.")]
     TooLarge,
-    /// It is no pattern.
+    /// It is not a pattern.
     #[error("{0}")]
     Syntax(String),
 }
@@ -89,7 +89,7 @@ fn syntax(error: impl fmt::Display) -> PatternError {
 /// Compiles a pattern of a schema, or refuses it before any time is spent on one that is too large.
 ///
 /// # Errors
-/// Why it is no pattern, or too large a one.
+/// Why it is not a pattern, or too large a one.
 pub fn compile_pattern(pattern: &str) -> Result<Regex, PatternError> {
     ParsedPattern::new(pattern)?.compile()
 }

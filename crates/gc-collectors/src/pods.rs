@@ -301,7 +301,7 @@ impl PodCollector {
         self.pods.is_over_threshold(pod).then_some(Sweep::Terminated)
     }
 
-    /// Counts one attempt per pod: the deletion, or the failed patch before it. It is no error if the pod is gone or
+    /// Counts one attempt per pod: the deletion, or the failed patch before it. It is not an error if the pod is gone or
     /// replaced.
     fn count(&mut self, key: &ObjectKey, request: &Request, outcome: &Outcome) {
         let Some(sweep) = self.removing.remove(key) else { return };

@@ -40,7 +40,7 @@ pub struct BreakerOptions {
     /// none if absent.
     pub largest_share: Option<f64>,
     /// Minimum number of deletions before the share can trip: small resources are created and deleted as a whole. At least one
-    /// is always needed: nothing is no share.
+    /// is always needed: nothing is not a share.
     pub share_floor: u64,
 }
 
@@ -66,7 +66,7 @@ pub enum Admission {
     Tripped(Trip),
 }
 
-/// Names a deletion that was admitted, so that the count of its own time is corrected if it comes to nothing.
+/// Names a deletion that was admitted, so that the count of its own time is corrected if it deletes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     number: u64,
@@ -278,7 +278,7 @@ impl Breaker {
         counted.tripped.as_ref().map(|_| WithheldBy::Breaker)
     }
 
-    /// A deletion that was admitted came to nothing. What has left the window, or was counted before a resumption, changes nothing.
+    /// A deletion that was admitted deleted nothing. What has left the window, or was counted before a resumption, changes nothing.
     pub fn refund(&mut self, resource: &str, ticket: Ticket) {
         let Some(counted) = self.resources.get_mut(resource) else { return };
         let begun = |slot: &&mut Slot| slot.first_ticket <= ticket.number;
@@ -397,7 +397,7 @@ impl CountedDeletions {
     }
 }
 
-/// The kinds that a deletion rests on of which every object was missing from one list, and when.
+/// The kinds that a deletion is based on of which every object was missing from one list, and when.
 pub fn vanished_kinds(reason: &Reason) -> impl Iterator<Item = (ResourceId, Timestamp)> {
     reason.evidence.iter().filter_map(|fact| match fact {
         Evidence::KindVanished { resource, at } => Some((*resource, *at)),
@@ -405,7 +405,7 @@ pub fn vanished_kinds(reason: &Reason) -> impl Iterator<Item = (ResourceId, Time
     })
 }
 
-/// Reports whether a deletion rests on owners that were only found missing, by reads and lists: none of them was
+/// Reports whether a deletion is based on owners that were only found missing, by reads and lists: none of them was
 /// seen to be removed, to wait or to orphan. Verdicts that owners have no part in rest on the object itself.
 #[must_use]
 pub fn is_inferred(reason: &Reason) -> bool {

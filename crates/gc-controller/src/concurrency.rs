@@ -107,7 +107,7 @@ pub struct Pacer {
 
 /// Factor by which a busy server reduces the limit.
 const DECREASE: f64 = 0.6;
-/// Latency up to this multiple of the usual one is no sign of load.
+/// Latency up to this multiple of the usual one is not a sign of load.
 const LATENCY_TOLERANCE: f64 = 1.5;
 /// Number of standard errors of the usual latency that are added.
 const ERRORS_TOLERATED: f64 = 2.0;
@@ -264,7 +264,7 @@ impl Pacer {
         }
     }
 
-    /// Latency up to this is no sign of load.
+    /// Latency up to this is not a sign of load.
     fn tolerated(&self) -> f64 {
         (LATENCY_TOLERANCE * self.usual_latency + ERRORS_TOLERATED * self.usual_error).max(LATENCY_FLOOR)
     }

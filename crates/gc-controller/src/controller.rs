@@ -421,7 +421,7 @@ impl<E: Engine> Controller<E> {
         let Some(Flight { origin, effect, begun, ticket }) = self.flights.remove(&number) else { return };
         let PerformedRequest { outcome, signal, round_trips } = performed;
         let took = now.since(begun);
-        // The latency of other servers is no evidence about the API server.
+        // The latency of other servers is not evidence about the API server.
         let per_call = server_took.unwrap_or(took) / round_trips.max(1);
         self.pacer.finish(now.before(per_call), now, signal);
         // Of unknown fate or not: what was deleted after all is not asked for again, and what was not is counted when it is.

@@ -368,7 +368,7 @@ impl WrittenKubeconfig {
     }
 }
 
-/// Refuses a file to write to that is no kubeconfig: before anything starts.
+/// Refuses a file to write to that is not a kubeconfig: before anything starts.
 pub fn check_kubeconfig(options: &ServerOptions) -> anyhow::Result<()> {
     options.write_kubeconfig.as_deref().map_or(Ok(()), |file| kubeconfig::read(file).map(drop))
 }

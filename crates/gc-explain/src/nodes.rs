@@ -86,7 +86,7 @@ fn upcoming(node: &str, image: &str, at: Timestamp) -> UpcomingDeletion {
     let place = Place {
         api_version: String::new(),
         kind: "Image".into(),
-        // Nothing can be asked about it: it is no object.
+        // Nothing can be asked about it: it is not an object.
         resource: String::new(),
         namespace: String::new(),
         name: image.to_owned(),

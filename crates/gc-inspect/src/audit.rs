@@ -356,7 +356,7 @@ impl Event {
     }
 }
 
-/// A value of a query string, without escapes. What is no text then stays as it is.
+/// A value of a query string, without escapes. What is not a text then stays as it is.
 fn unescaped(value: &str) -> String {
     let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
     let (mut bytes, mut rest) = (Vec::new(), value.as_bytes());

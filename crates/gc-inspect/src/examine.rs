@@ -110,7 +110,7 @@ pub async fn examine(
     Ok(facts)
 }
 
-/// Reads the collector's own report, or the reason that it could not be read; no reason is no answer in time. It is a
+/// Reads the collector's own report, or the reason that it could not be read; no reason is not an answer in time. It is a
 /// finding, and no reason to stop.
 async fn read_page(collector: &ApiClient, patience: Duration) -> Result<Value, Option<anyhow::Error>> {
     let page = collector::page(collector, "/debug/kubegc/resources");

@@ -48,7 +48,7 @@ fn object(entry: &Value) -> String {
     if name.is_empty() { resource.to_owned() } else { format!("{resource}/{name}") }
 }
 
-/// `2026-09-21 14:01:00Z`; what is no time stays as it is.
+/// `2026-09-21 14:01:00Z`; what is not a time stays as it is.
 #[must_use]
 pub fn time(entry: &Value) -> String {
     let text = text(entry, "time");

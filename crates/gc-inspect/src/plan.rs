@@ -94,7 +94,7 @@ pub struct ShownPlan<'a> {
     pub full: bool,
 }
 
-/// Gathers and plans. An object that is missing is no reason not to plan for the others.
+/// Gathers and plans. An object that is missing is not a reason not to plan for the others.
 pub async fn ask(
     gatherer: &Gatherer,
     named: Vec<NamedObject>,

@@ -36,7 +36,7 @@ const DUE_WITHIN_MILLISECONDS: i64 = 24 * 3_600_000;
 const DUE_NAMED: usize = 200;
 /// Conditions of an object that are shown.
 const CONDITIONS_SHOWN: usize = 20;
-/// Holds the contents of an object, and is no metadata.
+/// Holds the contents of an object, and is not metadata.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Everything that a user may see, as it was at one time.

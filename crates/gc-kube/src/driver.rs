@@ -84,7 +84,7 @@ pub(crate) trait Adapter: Send {
     fn not_served(&self);
     /// Time has passed, or the clock `was_set`.
     fn ticked(&mut self, was_set: bool, engine: &mut Self::Engine);
-    /// Effects were polled. Reports how it stands, and writes what is no effect, if it `may_write`; the Events that it
+    /// Effects were polled. Reports how it stands, and writes what is not an effect, if it `may_write`; the Events that it
     /// returns are written, too.
     fn acted(&mut self, may_write: bool, engine: &mut Self::Engine, surroundings: &ControllerSurroundings);
     /// When it has something to do besides, if it `may_write`.

@@ -395,7 +395,7 @@ async fn nothing_is_lost_before_a_malformed_event() {
     }
 }
 
-/// An answer that is not the list that was asked for is no list: nothing begins to be synced, and it is asked for again.
+/// An answer that is not the list that was asked for is not a list: nothing begins to be synced, and it is asked for again.
 #[tokio::test]
 async fn what_is_not_the_list_is_asked_for_again() {
     let other =

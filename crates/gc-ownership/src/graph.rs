@@ -61,7 +61,7 @@ impl Flag {
     pub(crate) const GRANTED: Self = Self(1 << 10);
     /// The server disagreed with the observations: read it before anything else.
     pub(crate) const UNCLEAR: Self = Self(1 << 11);
-    /// Just read; an unknown version is no reason to read it again.
+    /// Just read; an unknown version is not a reason to read it again.
     pub(crate) const FRESH: Self = Self(1 << 12);
     /// Waits for its dependents (it has a row in the engine's table of waiting owners).
     pub(crate) const WAITING: Self = Self(1 << 13);

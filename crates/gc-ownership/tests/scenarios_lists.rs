@@ -222,7 +222,7 @@ fn g08_g113_a_relist_finds_what_was_missed() {
     bench.engine.handle(Event::ListStarted(resource("Secret")));
     bench.sync("Secret");
     bench.run_for(1_000);
-    // A list that lacks it is no proof, and this was the only one of its kind.
+    // A list that lacks it is not proof, and this was the only one of its kind.
     assert_eq!(bench.take_log(), ["read Secret/a@n", "read Secret/a@n", "delete Pod/p@n Background"]);
     assert_eq!(bench.engine.stats().objects, 1);
 }

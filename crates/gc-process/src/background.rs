@@ -213,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that ends empties its mark before it releases the lock: it runs until then, which is no failure.
+    /// A server that ends empties its mark before it releases the lock: it runs until then, which is not a failure.
     #[test]
     fn a_mark_that_is_empty_for_a_moment_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();

@@ -129,7 +129,7 @@ impl Journal {
         }
     }
 
-    /// Records something that is no effect. The time is added.
+    /// Records something that is not an effect. The time is added.
     pub fn record(&self, mut entry: Value) {
         entry["time"] = entry::now().into();
         self.append(entry);

@@ -105,7 +105,7 @@ fn of_local_server() -> Option<PathBuf> {
     })
 }
 
-/// Reads a kubeconfig file; `None` if there is no such file. A file that is no kubeconfig is refused.
+/// Reads a kubeconfig file; `None` if there is no such file. A file that is not a kubeconfig is refused.
 pub fn read(path: &Path) -> anyhow::Result<Option<Value>> {
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,

@@ -37,7 +37,7 @@ impl<R: BufRead> Lines<R> {
         Self { input, longest_bytes, line: Vec::new() }
     }
 
-    /// Reads the next line; `None` at the end. A line borrows from the reader, so this is no iterator.
+    /// Reads the next line; `None` at the end. A line borrows from the reader, so this is not an iterator.
     #[expect(clippy::should_implement_trait, reason = "a line borrows from the reader")]
     pub fn next(&mut self) -> Result<Option<Line<'_>>> {
         self.line.clear();

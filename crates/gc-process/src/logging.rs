@@ -49,7 +49,7 @@ pub fn start_unattended(options: &LogOptions) -> anyhow::Result<()> {
     start_as(options, options.log_format.unwrap_or(usual))
 }
 
-/// A word of a filter that is no level, and names no target with a level: the filter would take it for a target.
+/// A word of a filter that is not a level, and names no target with a level: the filter would take it for a target.
 fn unknown_level(filter: &str) -> Option<&str> {
     let words = filter.split(',').map(str::trim).filter(|word| !word.is_empty());
     let is_target = |word: &&str| word.contains(['=', '[']);

@@ -95,7 +95,7 @@ impl Reviews {
         Ok(user)
     }
 
-    /// Reports whether a user may do something with a path that is no resource; the verb is a method in lower case.
+    /// Reports whether a user may do something with a path that is not a resource; the verb is a method in lower case.
     pub async fn allows_path(&self, user: &UserInfo, verb: &str, path: &str) -> Result<bool, ReviewError> {
         let wish = json!({"nonResourceAttributes": {"verb": verb, "path": path}});
         self.allows(user, wish).await
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(reviews.user("").await.unwrap(), None);
         assert_eq!(reviews.user(&"x".repeat(LONGEST_TOKEN + 1)).await.unwrap(), None);
         assert_eq!(asked.load(Ordering::Relaxed), 4);
-        // A failure is no answer, and not remembered.
+        // A failure is not an answer, and not remembered.
         for _ in 0..2 {
             let failed = reviews.user("broken").await.unwrap_err();
             assert_eq!(failed, ReviewError::Unanswered("TokenReview", "etcd is down".into()));

@@ -107,7 +107,7 @@ pub fn stdout() -> Screen<io::Stdout> {
 /// Prints a line for people to standard error.
 pub fn complain_line(line: fmt::Arguments<'_>) {
     let text = line.to_string();
-    // As with `eprintln!`, the reader may be gone; unlike it, that is no reason to end.
+    // As with `eprintln!`, the reader may be gone; unlike it, that is not a reason to end.
     let _ = writeln!(io::stderr(), "{}", visible(&text));
 }
 

@@ -26,7 +26,7 @@ const DISCOVERY_PERIOD: Duration = Duration::from_secs(30);
 /// Time between two removals of what is too old.
 const PRUNE_PERIOD: Duration = Duration::from_mins(10);
 
-/// Records until it is dropped, or until the disk takes no more.
+/// Records until it is dropped, or until the disk is full.
 pub async fn record(client: ApiClient, policy: RecordingPolicy, store: &mut Sink) -> anyhow::Result<()> {
     let policy = Arc::new(policy);
     let (sink, mut records) = mpsc::channel(QUEUED_BATCHES);

@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(judge(&stranger.signed(record)), "stranger");
         assert_eq!(judge(record), "unsigned");
         assert_eq!(judge(&signed.replace("\"at\":7", "\"at\":8")), "forged");
-        // The name of a key is no proof.
+        // The name of a key is not proof.
         let claimed = stranger.signed(record).replace(&stranger.public().name(), &own.public().name());
         assert_eq!(judge(&claimed), "forged");
         assert_eq!(judge("signed-1 x"), "forged");

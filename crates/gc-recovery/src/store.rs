@@ -94,7 +94,7 @@ impl RecordStore {
         self.file.flush()
     }
 
-    /// Removes the oldest file of a disk that takes no more, and begins a new one: the last line of the present one is torn.
+    /// Removes the oldest file of a disk that is full, and begins a new one: the last line of the present one is torn.
     fn make_room(&mut self, at: Timestamp, error: &std::io::Error) -> anyhow::Result<()> {
         let files = files(&self.directory)?;
         let [(_, oldest), _, ..] = files.as_slice() else {

@@ -96,7 +96,7 @@ fn a_creator_owns_what_it_set() {
     assert_eq!(world.managers(), want);
 }
 
-/// The fields that `kubectl get --show-managed-fields` shows for a Deployment: what is no pointer in Go has no
+/// The fields that `kubectl get --show-managed-fields` shows for a Deployment: what is not a pointer in Go has no
 /// owner of its own, selectors are one unit, containers go by name and ports by number and protocol.
 #[test]
 fn a_deployment_is_owned_field_by_field() {

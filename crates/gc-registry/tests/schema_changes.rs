@@ -81,7 +81,7 @@ fn what_was_stored_before_is_read_by_the_schema_of_today() {
     let listed =
         world::body(&world.list(THINGS, "default", gc_registry::api::ListOptions::default()).unwrap());
     assert_eq!(listed[0]["spec"], json!({"kept": "x", "size": 3}));
-    // A change of labels is no change of the spec.
+    // A change of labels is not a change of the spec.
     let labelled = world.merge(THINGS, "default/a", json!({"metadata": {"labels": {"a": "b"}}})).unwrap();
     assert_eq!(labelled["metadata"]["generation"], 1);
 }

@@ -388,7 +388,7 @@ impl Reign {
         }
     }
 
-    /// Reports whether this candidate's time rests on a renewal that the store has forgotten.
+    /// Reports whether this candidate's time is based on a renewal that the store has forgotten.
     fn is_forgotten(&self, candidate: &Candidate) -> bool {
         candidate.granted <= self.restored
     }

@@ -79,7 +79,7 @@ pub struct Flight {
 }
 
 impl Flight {
-    /// Reports whether the decision says of itself that it rests on a resource that did not catch up.
+    /// Reports whether the decision relied on a resource that did not catch up.
     #[must_use]
     pub fn gave_up_on_a_gap(&self) -> bool {
         self.effect.reason.evidence.iter().any(|fact| matches!(fact, Evidence::GapGivenUp { .. }))

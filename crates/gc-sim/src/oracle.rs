@@ -15,7 +15,7 @@ use crate::violation::{Violation, broken};
 /// Cases that the oracles do not judge, with counts; each is explained in `docs/proof.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exemptions {
-    /// Decided before its collector had listed a kind that the decision rests on, after the store was put back.
+    /// Decided before its collector had listed a kind that the decision is based on, after the store was put back.
     pub restored: u64,
     /// A DELETE with the UID alone met an object that had changed since (4.5, L16).
     pub uid_only: u64,

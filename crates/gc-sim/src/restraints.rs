@@ -28,7 +28,7 @@ pub struct RestraintBook {
     silent_until: BTreeMap<Sender, Moment>,
     /// When the deletions were decided that each process has done of each kind since its breaker was resumed, by its steady clock.
     deletions: BTreeMap<(usize, usize), Vec<i64>>,
-    /// When the breaker of each process was resumed: what was decided before counts no more.
+    /// When the breaker of each process was resumed: what was decided before no longer counts.
     resumed_at: BTreeMap<usize, Moment>,
     excess: Option<Violation>,
 }

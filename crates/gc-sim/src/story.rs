@@ -88,7 +88,7 @@ pub enum Step {
     Pause,
     /// The paused leader continues where it was, unaware.
     Resume,
-    /// It notices that it leads no more. Where there is an election: the leader ends, and gives its Lease back.
+    /// It notices that it no longer leads. Where there is an election: the leader ends, and gives its Lease back.
     Retire,
     /// The collector's clock jumps.
     ClockJump(u64),

@@ -130,7 +130,7 @@ impl<'a> Tenants<'a> {
         let is_control = |node: &TrueObject| {
             let value = node.value();
             let name = value["spec"]["providerID"].as_str().unwrap_or_default();
-            // One that is kept is not looked up, and one that others delete is no control for long.
+            // One that is kept is not looked up, and one that others delete is not a control for long.
             let is_marked =
                 value["metadata"]["annotations"].as_object().is_some_and(|marks| !marks.is_empty());
             let is_owned = value["metadata"]["ownerReferences"].is_array();

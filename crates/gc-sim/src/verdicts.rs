@@ -60,7 +60,7 @@ pub fn named(part: Part) -> &'static str {
     }
 }
 
-/// Returns true if a decision of a part about an object of a kind rests on a kind that its collector has not listed since the store was
+/// Returns true if a decision of a part about an object of a kind is based on a kind that its collector has not listed since the store was
 /// restored.
 #[must_use]
 pub fn rests_on_unlisted(flight: &Flight, kind: usize) -> bool {

@@ -106,7 +106,7 @@ pub struct World<'a> {
     oracle: Oracle,
     collectors: Vec<Collector>,
     born: usize,
-    /// Requests of collectors that are no more, still on their way.
+    /// Requests of collectors that have ended, still on their way.
     adrift: Vec<Flight>,
     now: i64,
     /// Difference of the server's clock to the world's.

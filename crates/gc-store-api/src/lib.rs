@@ -234,7 +234,7 @@ pub trait Storage: Send + Sync + 'static {
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn WatchStream>, StorageError>;
 
     /// Forgets history before `revision`: reads at, and watches after, an earlier one fail with `Compacted` from then on.
-    /// Forgetting what is forgotten already is no error, a future revision is. Watches that run are not disturbed.
+    /// Forgetting what is forgotten already is not an error, a future revision is. Watches that run are not disturbed.
     fn compact(&self, revision: Revision) -> Result<(), StorageError>;
 }
 

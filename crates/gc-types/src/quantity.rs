@@ -30,7 +30,7 @@ pub enum QuantityScale {
     Two(u32),
 }
 
-/// Why a text is no quantity; the words are kube-apiserver's.
+/// Why a text is not a quantity; the words are kube-apiserver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// The text does not have the form of a quantity.

@@ -197,7 +197,7 @@ async fn server_side_apply_tells_whose_fields_conflict() {
     // `one` gives up all that it alone has.
     let left = maps.patch("shared", &one, &applied(json!({}))).await.unwrap();
     assert_eq!(typed::<Value>(json!(left.data)), json!({"a": "2", "c": "2"}));
-    // An unknown field is no mere typing error in the end: nothing is applied with it.
+    // An unknown field is not a mere typing error in the end: nothing is applied with it.
     let unknown = Patch::Apply(
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shared"}, "colour": "red"}),
     );

@@ -386,7 +386,7 @@ fn a_first_dry_run_says_what_will_go() {
     assert!(text.contains(", threshold 1 → 0: ") && text.contains(" needed."), "{text}");
 }
 
-/// `--once` takes eviction thresholds into account, answers programs in JSON, and is no success when it was interrupted.
+/// `--once` takes eviction thresholds into account, answers programs in JSON, and fails when it was interrupted.
 #[test]
 fn one_pass_relieves_pressure_and_reports() {
     let fake = Fake::start();

@@ -28,7 +28,7 @@ pub(crate) const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 pub(crate) enum Question<'a> {
     /// Something with a resource.
     Resource(Attributes<'a>),
-    /// Something with a path that is no resource.
+    /// Something with a path that is not a resource.
     Path {
         /// Lower-case method.
         verb: &'a str,

@@ -53,7 +53,7 @@ impl Writer<'_> {
     }
 }
 
-/// A `Time`: seconds since the epoch (fractions are not kept by `metav1.Time`). What is no time is left out.
+/// A `Time`: seconds since the epoch (fractions are not kept by `metav1.Time`). What is not a time is left out.
 pub(crate) fn time(writer: &mut Writer<'_>, field: u32, text: &str) {
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
         writer.message(field, |writer| writer.number(1, time.as_second()));

@@ -90,7 +90,7 @@ impl InProcess {
         self.state.rbac.allows(&authenticated(self.user()), attributes)
     }
 
-    /// Reports whether the user may do something with a path that is no resource; the verb is a method in lower case.
+    /// Reports whether the user may do something with a path that is not a resource; the verb is a method in lower case.
     #[must_use]
     pub fn may_path(&self, verb: &str, path: &str) -> bool {
         self.state.rbac.decide(&authenticated(self.user()), &Question::Path { verb, path }).allowed

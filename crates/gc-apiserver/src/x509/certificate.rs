@@ -78,7 +78,7 @@ pub(super) struct Basic {
 }
 
 impl Certificate {
-    /// Reads the certificates of a bundle in PEM. As in Go, what is no certificate, or cannot be read, is passed over.
+    /// Reads the certificates of a bundle in PEM. As in Go, what is not a certificate, or cannot be read, is passed over.
     pub(crate) fn all_from_pem(pem: &[u8]) -> Vec<Self> {
         let found = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok);
         found.filter_map(|der| Self::from_der(&der).ok()).collect()

@@ -16,7 +16,7 @@ use crate::numbers::Numbers;
 /// Number of dead containers to keep, and their minimum age before removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContainerPolicy {
-    /// `MinAge`, counted from creation; zero is no limit.
+    /// `MinAge`, counted from creation; zero is not a limit.
     pub minimum_age: GoDuration,
     /// `MaxPerPodContainer`: per pod and container name; `None` is no limit.
     pub maximum_per_pod_container: Option<u32>,
@@ -369,7 +369,7 @@ fn unit_of(
     let (Some(owner), Some(name)) = (owner, &container.name) else {
         return Err(ContainerKeepReason::Unidentified);
     };
-    // A creation time in the future is no age at all, not even for a minimum of zero.
+    // A creation time in the future is not an age at all, not even for a minimum of zero.
     if container.created_at > now || now.since(container.created_at) < policy.minimum_age {
         return Err(ContainerKeepReason::TooYoung);
     }

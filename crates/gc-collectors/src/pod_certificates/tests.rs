@@ -67,7 +67,7 @@ fn the_deadline_is_woken_for_and_a_replaced_request_is_decided_again() {
         policy: PropagationPolicy::Background,
     };
     assert_eq!(effect.request, expected);
-    // BEAT-PCR-2: a conflict is no error.
+    // BEAT-PCR-2: a conflict is not an error.
     engine.finish(effect.id, &Outcome::Conflict);
     assert_eq!((engine.counts().conflicts, engine.counts().errors), (1, 0));
     engine.tick(at(901));

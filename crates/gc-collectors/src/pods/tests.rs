@@ -475,7 +475,7 @@ fn a_taint_that_comes_later_counts() {
     assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), ["fail a", "delete a"]);
 }
 
-/// PGC-T32: without the patch there is no deletion, and a pod that is gone is no error (PGC-T33).
+/// PGC-T32: without the patch there is no deletion, and a pod that is gone is not an error (PGC-T33).
 #[test]
 fn a_patch_that_is_refused_deletes_nothing() {
     let pods = [pod("a", 1, "Running", "", deleting(30))];

@@ -399,7 +399,7 @@ impl Collector for PolicyCollector {
                 }
                 return;
             }
-            // Not sent, which is no failure. Where nothing is ever sent, it is reported once.
+            // Not sent, which is not a failure. Where nothing is ever sent, it is reported once.
             Outcome::Withheld(by) => {
                 self.chosen.remove(key);
                 if matches!(by, WithheldBy::DryRun | WithheldBy::Observe)

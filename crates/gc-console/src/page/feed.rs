@@ -198,7 +198,7 @@ impl Feed {
         self.observer_of(controller.name(), table)
     }
 
-    /// Writes down what something deletes that is no collector.
+    /// Writes down what something deletes that is not a collector.
     pub(crate) fn observer_of(&self, name: &'static str, table: &ResourceTable) -> Arc<dyn Observer> {
         Arc::new(FeedObserver { feed: self.clone(), controller: name, table: table.clone() })
     }

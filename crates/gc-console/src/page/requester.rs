@@ -165,7 +165,7 @@ impl Requester {
         }
     }
 
-    /// Reports whether the user may do something with a path that is no resource; the verb is a method in lower case.
+    /// Reports whether the user may do something with a path that is not a resource; the verb is a method in lower case.
     pub(super) async fn may_path(&self, verb: &str, path: &str) -> Result<bool, ReviewError> {
         match self {
             Self::Embedded(server) => Ok(server.may_path(verb, path)),

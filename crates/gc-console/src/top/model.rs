@@ -331,7 +331,7 @@ impl Due {
                 self.collector.clone(),
                 self.message.clone(),
             ],
-            // An image on a node is no object that could be asked about.
+            // An image on a node is not an object that could be asked about.
             place: (!self.object.resource.is_empty()).then(|| self.object.clone()),
             is_bad: false,
             ..Row::default()

@@ -83,7 +83,7 @@ impl Planner<'_> {
             if let Some(resource) = self.survey.catalog.named(&kind) {
                 self.rehearse_followers(resource.id);
                 contents = self.survey.engine.contents(|instance, _| instance == resource.id);
-                // A resource that only this user may not list is no obstacle to the server.
+                // A resource that only this user may not list is not an obstacle to the server.
                 let why = self.survey.unlisted().get(&resource.id);
                 let why = why.filter(|why| matches!(why, UnlistedReason::Failed { code: 500.., .. }));
                 unlisted = why.map(|why| format!("its objects cannot be listed ({why})"));

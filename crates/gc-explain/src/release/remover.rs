@@ -82,7 +82,7 @@ pub(super) fn liveness(
     if let Some(why) = unread(diagnosis, &WORKLOADS) {
         return Liveness::Unseen(why);
     }
-    // A webhook that mentions the domain is no controller.
+    // A webhook that mentions the domain is not a controller.
     let idle = controllers.iter().filter(|controller| !controller.kind.ends_with("webhook"));
     let idle: Vec<String> = idle.map(Controller::message).collect();
     if idle.is_empty() { Liveness::Unknown } else { Liveness::Idle(idle.join(", ")) }

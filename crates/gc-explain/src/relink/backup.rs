@@ -66,7 +66,7 @@ pub struct Backup {
 }
 
 impl Backup {
-    /// Adds an object; one that was added before under the same identity is replaced. False if it is no object.
+    /// Adds an object; one that was added before under the same identity is replaced. False if it is not an object.
     pub fn add(&mut self, object: &Value) -> bool {
         let Some((uid, identity)) = Identity::in_object(object) else { return false };
         if !uid.is_empty() {

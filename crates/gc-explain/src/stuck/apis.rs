@@ -37,7 +37,7 @@ impl Diagnosis<'_> {
         }
         let inside = self.survey.terminating().keys().filter(|key| *key.namespace == *name);
         holds.extend(inside.map(|key| Hold::Object(key.clone())));
-        // An effect of a broken API or object is no cause of its own.
+        // An effect of a broken API or object is not a cause of its own.
         if holds.is_empty() && namespace.texts("/spec/finalizers").any(|finalizer| finalizer == "kubernetes")
         {
             holds.extend(self.unemptied(namespace).map(Hold::cause));

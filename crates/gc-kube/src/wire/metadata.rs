@@ -324,7 +324,7 @@ impl<'a> Envelope<'a> {
                     while let Some((number, value)) = type_meta.next()? {
                         match number {
                             1 => {
-                                // One that is no text is no version that was asked for.
+                                // One that is not a text is no version that was asked for.
                                 let text = std::str::from_utf8(value.bytes("apiVersion")?);
                                 opened.api_version = text.unwrap_or_default();
                             }

@@ -87,7 +87,7 @@ async fn lease_candidates() {
 }
 
 /// SAT-T03, SAT-T09, SAT-T12, SAT-T13: a token is refused after a period, and deleted after another; one that
-/// a pod mounts and what is no token are left alone, and of no Secret more than metadata is seen.
+/// a pod mounts and what is not a token are left alone, and of no Secret more than metadata is seen.
 #[tokio::test]
 async fn legacy_tokens() {
     let world = World::start().await;

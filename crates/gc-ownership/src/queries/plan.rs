@@ -202,7 +202,7 @@ impl Engine {
         while let Some(node) = open.pop() {
             for edge in self.graph.dependents_of(node) {
                 let dependent = self.graph.dependent(edge);
-                // An object with dependents is no leaf.
+                // An object with dependents is not a leaf.
                 let is_leaf = !self.graph.has_dependents(dependent);
                 if is_leaf && left_out(&self.graph.uid(dependent)) {
                     continue;

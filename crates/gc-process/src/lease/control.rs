@@ -203,7 +203,7 @@ impl Control {
         if orders != seen.orders || is_lost {
             seen.orders = orders.clone();
             self.orders.send_replace(orders.clone());
-            // A Lease that was lost is no reason to forget: its version says later that it was.
+            // Losing the Lease is not a reason to forget: its version says later that it was.
             if let Some(file) = self.file.as_ref().filter(|_| !is_lost) {
                 file.write(&LeaseRecord { uid: seen.uid.clone(), version: seen.version, orders });
             }

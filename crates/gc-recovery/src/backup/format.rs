@@ -56,7 +56,7 @@ enum Line {
     Tail { objects: u64, sha256: String },
 }
 
-/// Why a file is no backup that can be restored.
+/// Why a file is not a backup that can be restored.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FormatError {
     #[error("cannot read the backup: {0}")]

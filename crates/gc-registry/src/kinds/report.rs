@@ -205,7 +205,7 @@ impl Report {
         }
     }
 
-    /// As [`Report::immutable`], for a text that is no pointer: its absence is the empty text.
+    /// As [`Report::immutable`], for a text that is not a pointer: its absence is the empty text.
     pub(crate) fn immutable_text(&mut self, new: &Field<'_, '_>, old: &Field<'_, '_>) {
         if new.text() != old.text() {
             self.invalid_text(new, new.text(), IMMUTABLE);

@@ -282,7 +282,7 @@ mod tests {
             let read = Subject::from_der(&subject(10, tag, masters)).unwrap();
             assert_eq!(read.organizations, ["system:masters"], "{tag:x}");
         }
-        // UTF-16, which some programs read as a text and some as bytes; and a text that is no string at all.
+        // UTF-16, which some programs read as a text and some as bytes; and a text that is not a string at all.
         let wide: Vec<u8> = masters.iter().flat_map(|byte| [0, *byte]).collect();
         for (tag, text) in [(0x1e, &wide[..]), (0x04, masters), (0x13, b"\xff"), (0x0c, b"\xff")] {
             assert!(Subject::from_der(&subject(10, tag, text)).is_err(), "{tag:x}");

@@ -39,7 +39,7 @@ impl From<DoesNotApply> for Failure {
 
 /// Applies a patch. The document is unspecified after an error.
 ///
-/// 400 if the patch is no list of objects, 413 for more than [`MAX_OPERATIONS`] or for visits of more than `MAX_VISITED` parts, 422 if an operation is
+/// 400 if the patch is not a list of objects, 413 for more than [`MAX_OPERATIONS`] or for visits of more than `MAX_VISITED` parts, 422 if an operation is
 /// unknown or incomplete, its path is absent, a test fails, more than [`MAX_COPIED_BYTES`] are copied, or the document
 /// would be nested more than [`schema::MAX_DEPTH`] levels deep.
 pub fn json_patch(document: &mut Value, patch: &Value) -> Result<(), ApiError> {

@@ -6,7 +6,7 @@ use super::check_depth;
 use crate::error::ApiError;
 use crate::schema::json_type;
 
-/// Merges a patch into a document. 400 if the patch is no object.
+/// Merges a patch into a document. 400 if the patch is not an object.
 ///
 /// As in upstream's implementation, `null` inside objects that the patch adds is dropped, also inside of
 /// arrays; the RFC leaves arrays alone.

@@ -75,7 +75,7 @@ impl From<Error> for ApiError {
 
 /// Applies a strategic merge patch to an object of the schema. The object is as it was after an error.
 ///
-/// 400 for a patch that is no object or whose directives are malformed, 422 for lists of lists, and 500 for
+/// 400 for a patch that is not an object or whose directives are malformed, 422 for lists of lists, and 500 for
 /// whatever else cannot be merged, such as a list item without its merge key.
 pub fn strategic_merge_patch(schema: &Schema, document: &mut Value, patch: &Value) -> Result<(), ApiError> {
     check_depth(patch)?;

@@ -326,7 +326,7 @@ enum TimeProblem<'t> {
     Extra(&'t str),
 }
 
-/// Why a text is no time in a layout of `metav1`, found as Go's parser finds it: from left to right.
+/// Why a text is not a time in a layout of `metav1`, found as Go's parser finds it: from left to right.
 fn time_problem<'t>(text: &'t str, layout: &str) -> TimeProblem<'t> {
     const ELEMENTS: [(&str, usize, &str, u32, u32); 6] = [
         ("2006", 4, "-", 0, 9999),

@@ -55,7 +55,7 @@ pub enum Node {
     Quantity,
 }
 
-/// A Go type with a name that is no struct, such as `v1.Protocol`.
+/// A Go type with a name that is not a struct, such as `v1.Protocol`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GoType {
     /// As Go prints it.

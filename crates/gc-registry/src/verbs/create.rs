@@ -270,7 +270,7 @@ impl Call<'_> {
         ApiError::invalid(&self.resource().group, &self.resource().resource, &self.target.name, &[error])
     }
 
-    /// 422 in the words for a patch whose result is no object of the kind.
+    /// 422 in the words for a patch whose result is not an object of the kind.
     pub(crate) fn patch_error(document: &str, why: &str) -> ApiError {
         let error = crate::error::FieldError {
             field: "patch".into(),

@@ -266,7 +266,7 @@ impl Call<'_> {
         Err(self.modified(name))
     }
 
-    /// Reports who has deleted the object, or that it could not be deleted. What was terminating already is no news.
+    /// Reports who has deleted the object, or that it could not be deleted. What was terminating already is not news.
     pub(crate) fn report_deletion(
         &self,
         live: &Value,

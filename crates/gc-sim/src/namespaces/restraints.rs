@@ -24,7 +24,7 @@ pub(super) struct RestraintBook {
     silent_until: BTreeMap<usize, i64>,
     /// When the objects that each controller has deleted of each resource since its breaker was resumed were deleted.
     deletions: BTreeMap<(usize, String), Vec<i64>>,
-    /// When the breaker of each controller was resumed: what was asked before counts no more.
+    /// When the breaker of each controller was resumed: what was asked before no longer counts.
     resumed_at: BTreeMap<usize, i64>,
 }
 

@@ -66,7 +66,7 @@ fn is_of(arg: &Arg, names: &[&str]) -> bool {
     arg.get_value_names().into_iter().flatten().any(|name| names.contains(&name.as_str()))
 }
 
-/// A value of a flag or of an argument that is no object.
+/// A value of a flag or of an argument that is not an object.
 fn value(arg: &Arg, prefix: &str, begin: &str) -> CompletionKind {
     let possible = arg.get_possible_values();
     if !possible.is_empty() {

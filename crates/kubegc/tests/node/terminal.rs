@@ -16,7 +16,7 @@ fn on_a_terminal(command: &Command) -> (Option<i32>, String) {
 }
 
 /// Progress of a pass is shown in one line, which log lines replace and the end clears; it is not shown where
-/// standard error is no terminal.
+/// standard error is not a terminal.
 #[test]
 fn progress_is_for_terminals() {
     const DEAD: u32 = 4;

@@ -165,7 +165,7 @@ fn an_observer_agrees_with_a_collector_and_misses_one_that_is_not_there() {
             "{kind}"
         );
     }
-    // A user's deletion of an object whose owner lives is no disagreement.
+    // A user's deletion of an object whose owner lives is not a disagreement.
     admin.family("kept", 1);
     observer.sees("kept-0");
     admin.delete("kept-0", "Background");

@@ -285,7 +285,7 @@ async fn no_expiry_by_subresources(rule: Rule) {
     world.server.shutdown().await;
 }
 
-/// `delete` on the subresource alone, in another namespace or of another name is no permission to delete the object.
+/// `delete` on the subresource alone, in another namespace or of another name is not permission to delete the object.
 #[tokio::test]
 async fn only_the_permission_to_delete_this_object_counts() {
     let world = shop(Rule::BuiltIn).await;

@@ -110,7 +110,7 @@ impl Kind for Job {
         }
     }
 
-    /// The job gets the labels of its template with the answer only: a name that is no label is refused before.
+    /// The job gets the labels of its template with the answer only: a name that is not a label is refused before.
     fn complete_create(object: &mut Value) {
         if !has_label_for_name(object) {
             select_own_pods(object);

@@ -254,7 +254,7 @@ pub(crate) fn canonical_cidr(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// Reports whether the addresses are of both families. None if one is no address.
+/// Reports whether the addresses are of both families. None if one is not an address.
 pub(crate) fn is_dual_stack<'t>(texts: impl IntoIterator<Item = &'t str>) -> Option<bool> {
     let (mut four, mut six) = (false, false);
     for text in texts {
