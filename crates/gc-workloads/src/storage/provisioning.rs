@@ -106,7 +106,7 @@ fn provision(view: &View<'_>, claim: &Object, plan: &mut Plan) {
     plan.then(Request::create(Kind::PersistentVolume, "", volume, "provision").noting(note, None));
 }
 
-/// A claim that asks for more gets it, where its class allows that.
+/// Expands a claim that requests more, where its class allows that.
 fn resize(view: &View<'_>, claim: &Object, plan: &mut Plan) {
     let volume = view.store.find(Kind::PersistentVolume, "", text(&claim.spec()["volumeName"]));
     let Some(volume) = volume.filter(|volume| is_ours(volume)) else { return };
