@@ -179,8 +179,6 @@ impl<'a> Adapter for MetadataAdapter<'a> {
         }
     }
 
-    fn take_found(&mut self, _found: Vec<()>, _engine: &mut ByEvents<AnyEngine<'a>>) {}
-
     fn perform(&self, request: Request) -> impl Future<Output = FinishedRequest<()>> + Send + 'static {
         let performer = self.performer.clone();
         async move { FinishedRequest::of(performer.perform(&request).await) }
@@ -188,19 +186,5 @@ impl<'a> Adapter for MetadataAdapter<'a> {
 
     fn not_served(&self) {
         self.rediscover.notify_one();
-    }
-
-    fn ticked(&mut self, _was_set: bool, _engine: &mut ByEvents<AnyEngine<'a>>) {}
-
-    fn acted(
-        &mut self,
-        _may_write: bool,
-        _engine: &mut ByEvents<AnyEngine<'a>>,
-        _surroundings: &ControllerSurroundings,
-    ) {
-    }
-
-    fn next_wake(&self, _may_write: bool, _engine: &ByEvents<AnyEngine<'a>>) -> Option<Instant> {
-        None
     }
 }

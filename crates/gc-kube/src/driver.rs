@@ -71,24 +71,32 @@ pub(crate) trait Adapter: Send {
 
     /// Takes one batch of what watches deliver.
     fn take(&mut self, batch: Vec<Self::News>, controller: &mut Controller<Self::Engine>);
-    /// Takes what the list of a barrier has found.
-    fn take_listed(&mut self, events: Vec<Event>, engine: &mut Self::Engine);
-    /// Takes what a request has found, before its outcome.
-    fn take_found(&mut self, found: Vec<Self::Found>, engine: &mut Self::Engine);
+    /// Takes what the list of a barrier has found. An adapter without barriers ignores it.
+    fn take_listed(&mut self, _events: Vec<Event>, _engine: &mut Self::Engine) {}
+    /// Takes what a request has found, before its outcome. An adapter whose requests find nothing ignores it.
+    fn take_found(&mut self, _found: Vec<Self::Found>, _engine: &mut Self::Engine) {}
     /// Carries out a request.
     fn perform(
         &self,
         request: Request,
     ) -> impl Future<Output = FinishedRequest<Self::Found>> + Send + 'static;
-    /// A path was not served.
-    fn not_served(&self);
+    /// A path was not served. An adapter whose resources are fixed, or whose watches notice this, ignores it.
+    fn not_served(&self) {}
     /// Time has passed, or the clock `was_set`.
-    fn ticked(&mut self, was_set: bool, engine: &mut Self::Engine);
+    fn ticked(&mut self, _was_set: bool, _engine: &mut Self::Engine) {}
     /// Effects were polled. Reports how it stands, and writes what is not an effect, if it `may_write`; the Events that it
     /// returns are written, too.
-    fn acted(&mut self, may_write: bool, engine: &mut Self::Engine, surroundings: &ControllerSurroundings);
-    /// When it has something to do besides, if it `may_write`.
-    fn next_wake(&self, may_write: bool, engine: &Self::Engine) -> Option<Instant>;
+    fn acted(
+        &mut self,
+        _may_write: bool,
+        _engine: &mut Self::Engine,
+        _surroundings: &ControllerSurroundings,
+    ) {
+    }
+    /// Returns when `ticked` or `acted` has work that no watch announces, if it `may_write`.
+    fn next_wake(&self, _may_write: bool, _engine: &Self::Engine) -> Option<Instant> {
+        None
+    }
 }
 
 /// Parts that every collector is made from.

@@ -177,10 +177,6 @@ impl Adapter for PolicyAdapter {
         engine.settle();
     }
 
-    fn take_listed(&mut self, _events: Vec<Event>, _engine: &mut Policies) {}
-
-    fn take_found(&mut self, _found: Vec<()>, _engine: &mut Policies) {}
-
     fn perform(
         &self,
         request: gc_types::Request,
@@ -188,9 +184,6 @@ impl Adapter for PolicyAdapter {
         let performer = self.performer.clone();
         async move { FinishedRequest::of(performer.perform(&request).await) }
     }
-
-    /// That a kind is not served any more, its watch learns.
-    fn not_served(&self) {}
 
     fn ticked(&mut self, was_set: bool, engine: &mut Policies) {
         if was_set {

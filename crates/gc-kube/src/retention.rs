@@ -150,8 +150,6 @@ impl Adapter for FactsAdapter {
         self.take_found(batch, controller.engine_mut());
     }
 
-    fn take_listed(&mut self, _events: Vec<Event>, _engine: &mut ByFacts<dyn AnyCollector>) {}
-
     fn take_found(&mut self, found: Vec<Observation>, engine: &mut ByFacts<dyn AnyCollector>) {
         for observation in found {
             engine.0.observe(observation);
@@ -167,11 +165,6 @@ impl Adapter for FactsAdapter {
         async move { perform(&client, &performer, &*outside, &request).await }
     }
 
-    /// The watched resources are known beforehand.
-    fn not_served(&self) {}
-
-    fn ticked(&mut self, _was_set: bool, _engine: &mut ByFacts<dyn AnyCollector>) {}
-
     fn acted(
         &mut self,
         _may_write: bool,
@@ -186,10 +179,6 @@ impl Adapter for FactsAdapter {
             self.reported = Some(now);
             surroundings.observer.standing(&engine.0.standing());
         }
-    }
-
-    fn next_wake(&self, _may_write: bool, _engine: &ByFacts<dyn AnyCollector>) -> Option<Instant> {
-        None
     }
 }
 

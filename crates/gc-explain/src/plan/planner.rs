@@ -79,7 +79,7 @@ impl<'a> Planner<'a> {
             return Ok(BlastRadius::default());
         }
         let candidates = self.candidates();
-        self.ask_about(&candidates);
+        self.prefetch_facts(&candidates);
         if self.facts.has_needs() {
             return Ok(BlastRadius::default());
         }
@@ -112,12 +112,13 @@ impl<'a> Planner<'a> {
             .collect()
     }
 
-    /// Asks at once for everything that is asked about one object after the other in a rehearsal.
-    fn ask_about(&self, candidates: &[Uid]) {
+    /// Evaluates every rule that a rehearsal applies, so that the facts they lack are requested in one round instead of one
+    /// object after the other. Rules note what they lack; their results are ignored here.
+    fn prefetch_facts(&self, candidates: &[Uid]) {
         let nothing_yet = Progress::default();
         for uid in self.roots.keys() {
             let controller = self.controller_of(uid);
-            // The question if it creates a replacement is answered at the end.
+            // Whether a Job replaces its pod depends on its conditions.
             let _ = controller.is_some_and(|owner| self.is_finished_job(&owner.coordinates, uid));
         }
         for uid in &self.below(candidates.iter()) {
