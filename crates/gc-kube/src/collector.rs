@@ -10,11 +10,10 @@ use gc_controller::controller::Controller;
 use gc_controller::engines::{ByEvents, EventEngine};
 use gc_types::{Event, Request, WithheldBy};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::connection::ApiClient;
-use crate::driver::{Adapter, ControllerSurroundings, FinishedRequest, QUEUED_BATCHES, Setup, set_up};
+use crate::driver::{Adapter, FinishedRequest, QUEUED_BATCHES, Setup, set_up};
 use crate::observer::Observer;
 use crate::requests::Performer;
 use crate::resources::ResourceTable;

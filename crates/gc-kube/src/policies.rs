@@ -22,8 +22,8 @@ use gc_controller::concurrency::ConcurrencyOptions;
 use gc_controller::controller::{Controller, Surroundings as _, until};
 use gc_controller::engines::Policies;
 use gc_types::{
-    Effect, EffectId, Event, EventRecord, Evidence, Gvr, ObjectKey, Outcome, Reason, ResourceId,
-    ResourceInfo, Scope, Severity, Uid, Verdict,
+    Effect, EffectId, EventRecord, Evidence, Gvr, ObjectKey, Outcome, Reason, ResourceId, ResourceInfo,
+    Scope, Severity, Uid, Verdict,
 };
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};

@@ -11,7 +11,7 @@ use gc_controller::concurrency::{ConcurrencyOptions, Signal};
 use gc_controller::controller::Controller;
 use gc_controller::engines::ByFacts;
 use gc_controller::requests::refuses_outside;
-use gc_types::{Event, ObjectKey, Outcome, OutsideCall, Request, ResourceVersion, Uid};
+use gc_types::{ObjectKey, Outcome, OutsideCall, Request, ResourceVersion, Uid};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
