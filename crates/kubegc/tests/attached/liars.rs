@@ -1,7 +1,10 @@
 //! A proxy between the collectors and their server lies: a list is answered with something that is none, that is another one, or
-//! that lacks what is there. Whatever one answer says, nothing is lost that a living owner owns.
+//! that lacks what is there; a live read with something that does not come from a store. Whatever one answer says, nothing is lost
+//! that a living owner owns.
 //!
 //! Each liar lies about owners of a kind of its own, so that all of them lie to one process at the same time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::Method;
@@ -35,7 +38,7 @@ const fn subject(
     Subject { root, plural, kind, content }
 }
 
-const SUBJECTS: [Subject; 10] = [
+const SUBJECTS: [Subject; 17] = [
     subject("api/v1", "configmaps", "ConfigMap", "{}"),
     subject("api/v1", "serviceaccounts", "ServiceAccount", "{}"),
     subject("api/v1", "endpoints", "Endpoints", "{}"),
@@ -60,6 +63,38 @@ const SUBJECTS: [Subject; 10] = [
         "networkpolicies",
         "NetworkPolicy",
         r#"{"spec":{"podSelector":{}}}"#,
+    ),
+    subject("apis/policy/v1", "poddisruptionbudgets", "PodDisruptionBudget", r#"{"spec":{"selector":{}}}"#),
+    subject("apis/apps/v1", "controllerrevisions", "ControllerRevision", r#"{"revision":1,"data":{}}"#),
+    subject(
+        "apis/apps/v1",
+        "replicasets",
+        "ReplicaSet",
+        r#"{"spec":{"replicas":0,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}"#,
+    ),
+    subject(
+        "apis/apps/v1",
+        "deployments",
+        "Deployment",
+        r#"{"spec":{"replicas":0,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}"#,
+    ),
+    subject(
+        "apis/discovery.k8s.io/v1",
+        "endpointslices",
+        "EndpointSlice",
+        r#"{"addressType":"IPv4","endpoints":[]}"#,
+    ),
+    subject(
+        "apis/autoscaling/v2",
+        "horizontalpodautoscalers",
+        "HorizontalPodAutoscaler",
+        r#"{"spec":{"maxReplicas":1,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"}}}"#,
+    ),
+    subject(
+        "apis/batch/v1",
+        "cronjobs",
+        "CronJob",
+        r#"{"spec":{"suspend":true,"schedule":"0 0 1 1 *","jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}}}"#,
     ),
 ];
 
@@ -90,12 +125,14 @@ struct Liar {
     name: &'static str,
     list: Fault,
     read: Option<Fault>,
+    /// Only the first live read is answered so.
+    once: bool,
 }
 
 /// The list is answered with this, which is none.
 fn none(name: &'static str, content_type: &'static str, body: impl Into<Bytes>) -> Liar {
     let list = Fault::Body { code: 200, content_type, body: body.into() };
-    Liar { name, list, read: None }
+    Liar { name, list, read: None, once: false }
 }
 
 fn same(path: &str) -> String {
@@ -105,7 +142,38 @@ fn same(path: &str) -> String {
 /// The list is answered with the server's, changed, so that only live reads show what is there.
 fn lacking(name: &'static str, change: fn(&mut Value)) -> Liar {
     let honest = Fault::Delay(std::time::Duration::ZERO);
-    Liar { name, list: Fault::Other { path: same, change }, read: Some(honest) }
+    Liar { name, list: Fault::Other { path: same, change }, read: Some(honest), once: false }
+}
+
+/// The list lacks the owner, and a live read of it is answered so.
+fn not_found(name: &'static str, content_type: &'static str, body: impl Into<Bytes>) -> Liar {
+    read(name, Fault::Body { code: 404, content_type, body: body.into() })
+}
+
+/// The same with a Status.
+fn status(name: &'static str, reason: &str, details: &Value) -> Liar {
+    let status =
+        json!({"kind": "Status", "apiVersion": "v1", "reason": reason, "code": 404, "details": details});
+    not_found(name, JSON, status.to_string())
+}
+
+fn read(name: &'static str, fault: Fault) -> Liar {
+    Liar {
+        name,
+        list: Fault::Other { path: same, change: without_the_owner },
+        read: Some(fault),
+        once: false,
+    }
+}
+
+/// The list is empty, and only the first live read is answered so: where every object of a kind has vanished at once, that proves nothing.
+fn once(liar: Liar) -> Liar {
+    Liar { list: Fault::Other { path: same, change: empty }, once: true, ..liar }
+}
+
+/// The sibling stays, so that the kind has not vanished: one live read decides, and the breaker holds nothing.
+fn without_the_owner(list: &mut Value) {
+    list["items"].as_array_mut().unwrap().retain(|item| item["metadata"]["name"] != "owner");
 }
 
 fn empty(list: &mut Value) {
@@ -161,8 +229,12 @@ impl OwnedObjects {
                 .inject(move |method, path| subject.is_asked(method, path, "resourceVersion="), expired);
             let has_read = liar.read.is_some();
             if let Some(fault) = liar.read {
-                let owner = format!("{}/owner", subject.collection());
-                let is_read = move |method: &Method, path: &str| *method == Method::GET && *path == owner;
+                let (owner, asked) = (format!("{}/owner", subject.collection()), AtomicBool::new(false));
+                let is_read = move |method: &Method, path: &str| {
+                    *method == Method::GET
+                        && *path == owner
+                        && !(liar.once && asked.swap(true, Ordering::Relaxed))
+                };
                 self.proxy.inject(is_read, fault);
             }
             rules.push((
@@ -183,11 +255,13 @@ impl OwnedObjects {
     }
 
     fn lives(&self) {
-        for (path, uid) in &self.living {
+        let is_lost = |path: &str, uid: &str| {
             let (code, object) = self.admin.get(path);
-            let found = (code, object["metadata"]["uid"].as_str());
-            assert_eq!(found, (200, Some(uid.as_str())), "{path}\n{}", self.run.log());
-        }
+            (code, object["metadata"]["uid"].as_str()) != (200, Some(uid))
+        };
+        let lost: Vec<&String> =
+            self.living.iter().filter(|(path, uid)| is_lost(path, uid)).map(|(path, _)| path).collect();
+        assert!(lost.is_empty(), "{lost:#?}\n{}", self.run.log());
     }
 
     /// Checks that the collector still deletes: it was not merely idle.
@@ -262,10 +336,7 @@ fn a_list_that_lacks_what_is_there_deletes_nothing() {
                 item["metadata"]["uid"] = uid.into();
             }
         }),
-        lacking("pages that end early", |list| {
-            let items = list["items"].as_array_mut().unwrap();
-            items.retain(|item| item["metadata"]["name"] != "owner");
-        }),
+        lacking("pages that end early", without_the_owner),
         Liar {
             name: "a page that comes again and again",
             list: Fault::Other {
@@ -273,12 +344,65 @@ fn a_list_that_lacks_what_is_there_deletes_nothing() {
                 change: |list| list["metadata"]["continue"] = "again".into(),
             },
             read: None,
+            once: false,
         },
         Liar {
             name: "the list of another resource",
             list: Fault::Other { path: |_| "/api/v1/secrets?limit=1000".to_owned(), change: as_it_is },
             read: honest(),
+            once: false,
         },
+    ];
+    let owned = OwnedObjects::begin(liars.len());
+    owned.suffer(liars);
+    owned.ends();
+}
+
+#[test]
+fn a_live_read_is_believed_only_from_a_store() {
+    let details = |index: usize| json!({"name": "owner", "kind": SUBJECTS[index].plural, "group": ""});
+    let changed = |index: usize, member: &str, value: &str| {
+        let mut details = details(index);
+        details[member] = value.into();
+        details
+    };
+    let body = |content_type, body: &'static [u8]| Fault::Body { code: 200, content_type, body: body.into() };
+    let liars = vec![
+        not_found("a 404 of a proxy", "text/plain", "404 page not found"),
+        not_found("a page", "text/html", "<html></html>"),
+        not_found("nothing", JSON, ""),
+        not_found("no Status", JSON, "{}"),
+        status("a Status without details", "NotFound", &Value::Null),
+        status("a Status about another object", "NotFound", &changed(5, "name", "other")),
+        status("a Status about another resource", "NotFound", &changed(6, "kind", "secrets")),
+        status("a Status about another group", "NotFound", &changed(7, "group", "example.com")),
+        status("a Status with another reason", "Gone", &changed(8, "group", "rbac.authorization.k8s.io")),
+        read("an empty object", body(JSON, b"{}")),
+        read(
+            "another object",
+            Fault::Other { path: |path| path.replace("/owner", "/other"), change: as_it_is },
+        ),
+        read(
+            "an object of another resource with the same name",
+            Fault::Other { path: |_| format!("{SECRETS}/owner"), change: as_it_is },
+        ),
+        once(status("one answer of a store", "NotFound", &changed(12, "group", "apps"))),
+        read("410", Fault::Answer { code: 410, retry_after: None }),
+        read(
+            "an object that breaks off where it still parses",
+            body(JSON, br#"{"metadata":{"name":"owner"}}"#),
+        ),
+        read(
+            "an empty message",
+            body(PROTOBUF, b"k8s\0\n'\n\x0emeta.k8s.io/v1\x12\x15PartialObjectMetadata"),
+        ),
+        once(read(
+            "another UID, once",
+            Fault::Other {
+                path: same,
+                change: |object| object["metadata"]["uid"] = "00000000-0000-4000-8000-000000000000".into(),
+            },
+        )),
     ];
     let owned = OwnedObjects::begin(liars.len());
     owned.suffer(liars);
