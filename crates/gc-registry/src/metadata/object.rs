@@ -132,14 +132,17 @@ impl Object {
             }
             out.extend_from_slice(b"\"metadata\":{");
             let (identity, rest) = rest.split_at(identity_end(rest));
-            out.extend_from_slice(identity);
-            let revision = revision.to_string();
-            let comma = |is_needed| if is_needed { &b","[..] } else { b"" };
-            out.extend_from_slice(comma(!identity.is_empty()));
-            out.extend_from_slice(b"\"resourceVersion\":\"");
-            out.extend_from_slice(revision.as_bytes());
+            if identity.is_empty() {
+                out.extend_from_slice(b"\"resourceVersion\":\"");
+            } else {
+                out.extend_from_slice(identity);
+                out.extend_from_slice(b",\"resourceVersion\":\"");
+            }
+            serde_json::to_writer(&mut *out, &revision.0).map_err(corrupt)?;
             out.push(b'"');
-            out.extend_from_slice(comma(identity.is_empty() && !rest.trim_ascii_start().starts_with(b"}")));
+            if identity.is_empty() && !rest.trim_ascii_start().starts_with(b"}") {
+                out.push(b',');
+            }
             out.extend_from_slice(rest);
             return Ok(());
         }
@@ -176,31 +179,39 @@ impl Object {
     }
 }
 
-/// Members of metadata that Go writes before resourceVersion; all are strings.
-const IDENTITY: [&[u8]; 5] =
-    [b"\"name\":\"", b"\"generateName\":\"", b"\"namespace\":\"", b"\"selfLink\":\"", b"\"uid\":\""];
-
-/// The end of the members that precede resourceVersion, in the text of metadata after its bracket. In texts of earlier
-/// releases, and of custom resources, other members come first: then it is their begin.
+/// The end of the members that Go writes before resourceVersion, in the text of metadata after its bracket; all are strings,
+/// and stored in this order. In texts of earlier releases, and of custom resources, other members come first: then it is
+/// their begin.
 fn identity_end(text: &[u8]) -> usize {
     let mut end = 0;
-    loop {
-        let begin = if end == 0 { 0 } else { end + 1 };
-        if end != 0 && text.get(end) != Some(&b',') {
-            return end;
-        }
-        let member = text.get(begin..).unwrap_or_default();
-        let Some(name) = IDENTITY.iter().find(|name| member.starts_with(name)) else { return end };
-        let Some(length) = string_end(&member[name.len()..]) else { return end };
-        end = begin + name.len() + length;
+    let _ = skip_member(text, b"\"name\":\"", &mut end)
+        && skip_member(text, b"\"generateName\":\"", &mut end)
+        && skip_member(text, b"\"namespace\":\"", &mut end)
+        && skip_member(text, b"\"selfLink\":\"", &mut end)
+        && skip_member(text, b"\"uid\":\"", &mut end);
+    end
+}
+
+/// Moves `end` behind a member with this name and the quote of its value, if it is the next one. Returns false at the end
+/// of the object. Every object of a list comes by here, so the name is an array, which is compared without a call.
+fn skip_member<const LENGTH: usize>(text: &[u8], name: &[u8; LENGTH], end: &mut usize) -> bool {
+    let begin = if *end == 0 { 0 } else { *end + 1 };
+    let Some((found, value)) = text.get(begin..).and_then(|member| member.split_first_chunk()) else {
+        return true; // too short for this name, not for another
+    };
+    if found != name {
+        return true;
     }
+    let Some(length) = string_end(value) else { return false };
+    *end = begin + LENGTH + length;
+    text.get(*end) == Some(&b',')
 }
 
 /// The length of a string up to and with its closing quote.
 fn string_end(text: &[u8]) -> Option<usize> {
     let mut begin = 0;
     loop {
-        let at = begin + text.get(begin..)?.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+        let at = begin + memchr::memchr2(b'"', b'\\', text.get(begin..)?)?;
         match text[at] {
             b'"' => return Some(at + 1),
             // Whatever is escaped follows.
@@ -234,6 +245,11 @@ mod tests {
                 r#"{"metadata":{"name":"a\\","uid":"\"u","labels":{"uid":"x"}},"x":1}"#,
                 r#"{"metadata":{"name":"a\\","uid":"\"u","resourceVersion":"7","labels":{"uid":"x"}},"x":1}"#,
             ),
+            (
+                r#"{"metadata":{"name":"a","generateName":"g","namespace":"n","uid":"u"}}"#,
+                r#"{"metadata":{"name":"a","generateName":"g","namespace":"n","uid":"u","resourceVersion":"7"}}"#,
+            ),
+            (r#"{"metadata":{"uid":"u","x":1}}"#, r#"{"metadata":{"uid":"u","resourceVersion":"7","x":1}}"#),
             (
                 r#"{"metadata":{"annotations":{},"name":"a"}}"#,
                 r#"{"metadata":{"resourceVersion":"7","annotations":{},"name":"a"}}"#,
