@@ -10,7 +10,8 @@
 //! | `kubegc.io/resumed-at` | when `kubegc resume` ended the last pause |
 //!
 //! An order ends only when a newer version of the Lease that showed it no longer has it, or by a later `kubegc.io/resumed-at`. A Lease that
-//! was deleted and created again, or put back with an older snapshot of etcd, ends nothing: orders that it lacks are written back.
+//! was deleted and created again, or put back with an older snapshot of etcd, ends nothing: orders that it lacks are written back,
+//! also stopped resources that cannot be read, and of two ends of an observation the later one.
 //!
 //! `kubegc.io/pages-certificate-authority` and `kubegc.io/pages-address` are no orders: the leader writes there what verifies the
 //! certificate of its pages, and where they are if they are for its machine alone.
@@ -102,6 +103,10 @@ struct SeenOrders {
     pause_announced: bool,
     /// The same for the observation.
     observation_announced: bool,
+    /// When stopped resources were seen first that cannot be read.
+    unreadable_at: jiff::Timestamp,
+    /// The same for these.
+    unreadable_announced: bool,
     /// Stopped resources that the Lease has shown: only of those does it mean something that it no longer does.
     announced: BTreeSet<Arc<str>>,
 }
@@ -183,6 +188,10 @@ impl Control {
 
     /// Obeys orders, and those that remain although they are not among them.
     fn take_in(&self, seen: &mut SeenOrders, mut orders: Orders, is_lost: bool) {
+        if let Some(tripped) = &orders.tripped {
+            self.follow_trips(seen, tripped);
+            self.resume_since(seen.orders.resumed_at, &orders);
+        }
         if self.keeps_orders {
             seen.keep(&mut orders);
         }
@@ -193,12 +202,11 @@ impl Control {
             }
         }
         self.leadership.pause(orders.hold_everything());
-        match &orders.tripped {
-            Some(tripped) => self.follow_trips(seen, tripped),
-            None => tracing::warn!(
+        if orders.tripped.is_none() {
+            tracing::warn!(
                 annotation = TRIPPED,
                 "the annotation cannot be parsed; nothing is sent until it is corrected, or `kubegc resume`"
-            ),
+            );
         }
         if orders != seen.orders || is_lost {
             seen.orders = orders.clone();
@@ -224,9 +232,11 @@ impl Control {
     #[must_use]
     pub fn standing(&self) -> Orders {
         let mut standing = self.lock().orders.clone();
-        let tripped = standing.tripped.get_or_insert_default();
-        let local = self.breaker.lock().tripped();
-        tripped.extend(local.into_iter().map(|trip| (Arc::clone(&trip.resource), trip)));
+        // What cannot be read stops everything, these resources included.
+        if let Some(tripped) = &mut standing.tripped {
+            let local = self.breaker.lock().tripped();
+            tripped.extend(local.into_iter().map(|trip| (Arc::clone(&trip.resource), trip)));
+        }
         standing
     }
 
@@ -250,6 +260,22 @@ impl Control {
         }
     }
 
+    /// Resumes what was stopped before an operator resumed everything, also where the Lease never showed it.
+    fn resume_since(&self, known: Option<jiff::Timestamp>, orders: &Orders) {
+        let Some(resumed) = orders.resumed_at.filter(|at| known.is_none_or(|known| *at > known)) else {
+            return;
+        };
+        let shown =
+            |resource: &str| orders.tripped.as_ref().is_some_and(|tripped| tripped.contains_key(resource));
+        let local = self.breaker.lock().tripped();
+        let is_ended = |trip: &Trip| trip.since.0 < resumed.as_millisecond() && !shown(&trip.resource);
+        for Trip { resource, .. } in local.into_iter().filter(is_ended) {
+            if self.breaker.change(|breaker| breaker.resume(&resource)) {
+                tracing::info!(%resource, "collection is resumed");
+            }
+        }
+    }
+
     /// The orders that are in force and not in the Lease.
     fn unannounced(&self) -> Orders {
         let seen = self.lock();
@@ -262,6 +288,9 @@ impl Control {
         }
         if self.keeps_orders && !seen.pause_announced {
             missing.paused.clone_from(&seen.orders.paused);
+        }
+        if self.keeps_orders && !seen.unreadable_announced {
+            missing.unreadable.clone_from(&seen.orders.unreadable);
         }
         if self.keeps_orders && !seen.observation_announced {
             missing.observe_until = seen.orders.observe_until;
@@ -395,6 +424,7 @@ impl SeenOrders {
         self.announced.clear();
         self.pause_announced = false;
         self.observation_announced = false;
+        self.unreadable_announced = false;
     }
 
     /// Adds the orders that remain although the Lease does not show them.
@@ -409,9 +439,22 @@ impl SeenOrders {
         {
             orders.paused = Some(pause.clone());
         }
-        if orders.observe_until.is_some() {
-            self.observation_announced = true;
-        } else if !self.observation_announced {
+        if orders.tripped.is_none() {
+            if self.orders.unreadable.is_none() {
+                self.unreadable_at = jiff::Timestamp::now();
+            }
+            self.unreadable_announced = true;
+        } else if self.orders.unreadable.is_some()
+            && !self.unreadable_announced
+            && orders.resumed_at.is_none_or(|at| at <= self.unreadable_at)
+        {
+            orders.tripped = None;
+            orders.unreadable.clone_from(&self.orders.unreadable);
+        }
+        // The later end counts while the Lease was lost: an older one is that of a snapshot.
+        if self.observation_announced || self.orders.observe_until <= orders.observe_until {
+            self.observation_announced = orders.observe_until.is_some();
+        } else {
             orders.observe_until = self.orders.observe_until;
             orders.observed_by.clone_from(&self.orders.observed_by);
         }

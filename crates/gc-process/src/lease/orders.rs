@@ -22,6 +22,8 @@ pub struct Orders {
     pub paused: Option<String>,
     /// Resources that the breaker has stopped; `None` if that cannot be read.
     pub tripped: Option<BTreeMap<Arc<str>, Trip>>,
+    /// The text of stopped resources that cannot be read.
+    pub unreadable: Option<String>,
     /// Until when the first run only observes.
     pub observe_until: Option<jiff::Timestamp>,
     /// The installation that began this observation, if its user has a UID.
@@ -54,6 +56,7 @@ impl Orders {
     pub fn resume(&mut self, now: jiff::Timestamp) {
         self.paused = None;
         self.tripped = Some(BTreeMap::new());
+        self.unreadable = None;
         self.resumed_at = Some(now);
     }
 
@@ -62,9 +65,13 @@ impl Orders {
         if let Some(paused) = &lost.paused {
             self.paused.get_or_insert_with(|| paused.clone());
         }
-        if self.observe_until.is_none() {
+        if self.observe_until < lost.observe_until {
             self.observe_until = lost.observe_until;
             self.observed_by.clone_from(&lost.observed_by);
+        }
+        if lost.unreadable.is_some() && self.tripped.is_some() {
+            self.tripped = None;
+            self.unreadable.clone_from(&lost.unreadable);
         }
         if let (Some(tripped), Some(lost)) = (&mut self.tripped, &lost.tripped) {
             tripped.extend(lost.iter().map(|(resource, trip)| (Arc::clone(resource), trip.clone())));
@@ -79,9 +86,11 @@ impl Orders {
             "" => Some(BTreeMap::new()),
             json => read_trips(json),
         };
+        let unreadable = tripped.is_none().then(|| text(TRIPPED).to_owned());
         Self {
             paused: (!paused.is_empty() && !paused.eq_ignore_ascii_case("false")).then(|| paused.to_owned()),
             tripped,
+            unreadable,
             observe_until: text(OBSERVE_UNTIL).parse().ok(),
             observed_by: Some(text(OBSERVED_BY)).filter(|by| !by.is_empty()).map(str::to_owned),
             resumed_at: text(RESUMED_AT).parse().ok(),
@@ -103,8 +112,10 @@ impl Orders {
             PAUSED: self.paused, OBSERVE_UNTIL: time(self.observe_until), OBSERVED_BY: self.observed_by,
             RESUMED_AT: time(self.resumed_at),
         });
-        if self.tripped.is_some() {
-            annotations[TRIPPED] = tripped.into();
+        match (&self.tripped, &self.unreadable) {
+            (Some(_), _) => annotations[TRIPPED] = tripped.into(),
+            (None, Some(text)) => annotations[TRIPPED] = text.as_str().into(),
+            (None, None) => {}
         }
         annotations
     }

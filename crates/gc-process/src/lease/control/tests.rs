@@ -17,6 +17,7 @@ fn orders_are_read_as_they_are_written() {
     let orders = Orders {
         paused: Some("2026-09-21T14:13:20Z: maintenance".into()),
         tripped: Some(BTreeMap::from([("pods".into(), trip("pods"))])),
+        unreadable: None,
         observe_until: Some(jiff::Timestamp::from_second(1_790_000_000).unwrap()),
         observed_by: Some("1c7f".into()),
         resumed_at: Some(jiff::Timestamp::from_second(1_780_000_000).unwrap()),
@@ -144,6 +145,96 @@ fn stopped_resources_that_cannot_be_read_stop_everything() {
     assert_eq!(unannounced(&control), 1);
 }
 
+/// What cannot be read is an order as well: it outlives its Lease and the process, until it is corrected or resumed.
+#[test]
+fn stopped_resources_that_cannot_be_read_outlive_their_lease() {
+    let created_again = |control: &Control, shown: &Value| control.saw(&lease_of("b", 9, shown));
+    let put_back = |control: &Control, shown: &Value| control.saw_since(&lease_of("a", 4, shown), 8);
+    for (lost, uid, version) in [
+        (&created_again as &dyn Fn(&Control, &Value), "b", 10),
+        (&put_back as &dyn Fn(&Control, &Value), "a", 5),
+    ] {
+        let began = || {
+            let (control, breaker, leadership) = control();
+            control.saw(&lease_of("a", 8, &json!({TRIPPED: "{pods"})));
+            assert_eq!(control.unannounced(), Orders::none());
+            (control, breaker, leadership)
+        };
+        let (control, breaker, leadership) = began();
+        let shown = Orders {
+            tripped: Some(BTreeMap::from([("secrets".into(), trip("secrets"))])),
+            ..Orders::default()
+        };
+        lost(&control, &shown.annotations());
+        assert!(!leadership.may_act(), "{uid}");
+        assert_eq!(stopped(&breaker), ["secrets"], "what the other Lease stops is stopped, too");
+        let mut written = shown.clone();
+        written.restore(&control.unannounced());
+        assert_eq!(written.annotations()[TRIPPED], "{pods");
+        assert_eq!(control.standing().new_annotations()[TRIPPED], "{pods");
+        control.saw(&lease_of(uid, version, &written.annotations()));
+        assert!(!leadership.may_act());
+        assert_eq!(control.unannounced(), Orders::none());
+        control.saw(&lease_of(uid, version + 1, &json!({TRIPPED: "{}"})));
+        assert!(leadership.may_act(), "corrected");
+
+        let (control, _, leadership) = began();
+        lost(&control, &json!({RESUMED_AT: "2020-01-01T00:00:00Z"}));
+        assert!(!leadership.may_act(), "resumed before");
+        let later = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(1);
+        control.saw(&lease_of(uid, version, &json!({RESUMED_AT: later.to_string()})));
+        assert!(leadership.may_act(), "resumed after");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("journal.jsonl");
+    let name = LeaseName { namespace: "kube-system".into(), name: "kubegc".into() };
+    let began = || {
+        let (control, _, leadership) = control();
+        (control.remembering(&journal, "https://a", &name), leadership)
+    };
+    began().0.saw(&lease_of("a", 9, &json!({TRIPPED: "{pods"})));
+    let (control, leadership) = began();
+    control.saw_since(&lease_of("a", 4, &json!({})), 9);
+    assert!(!leadership.may_act());
+    assert_eq!(control.unannounced().unreadable.as_deref(), Some("{pods"));
+}
+
+/// A snapshot may hold the end of an older observation; the later one remains, and is written back.
+#[test]
+fn the_later_end_of_an_observation_remains() {
+    let (control, ..) = control();
+    let later = json!({OBSERVE_UNTIL: "2026-09-24T14:00:00Z", "kubegc.io/observed-by": "new"});
+    let older = json!({OBSERVE_UNTIL: "2026-08-01T00:00:00Z", "kubegc.io/observed-by": "old"});
+    control.saw(&lease_of("a", 8, &later));
+    control.saw_since(&lease_of("a", 4, &older), 8);
+    let expected = Orders::of_lease(&lease(1, &later));
+    assert_eq!(*control.orders().borrow(), expected);
+    let mut written = Orders::of_lease(&lease(1, &older));
+    written.restore(&control.unannounced());
+    assert_eq!(written, expected);
+    control.saw(&lease_of("a", 5, &written.annotations()));
+    assert_eq!(control.unannounced(), Orders::none());
+    control.saw(&lease_of("a", 6, &json!({})));
+    assert_eq!(control.orders().borrow().observe_until, None, "an operator removed it");
+}
+
+/// `kubegc resume` on a Lease that was lost ends what was stopped before, although this Lease never showed it.
+#[test]
+fn a_newer_resume_ends_trips_that_a_lost_lease_does_not_show() {
+    let since = jiff::Timestamp::from_millisecond(trip("pods").since.0).unwrap();
+    let later = |seconds| (since + jiff::SignedDuration::from_secs(seconds)).to_string();
+    for (resumed, expected) in [(-1, &["pods"][..]), (1, &[])] {
+        let (control, breaker, _) = control();
+        let shown =
+            Orders { tripped: Some(BTreeMap::from([("pods".into(), trip("pods"))])), ..Orders::default() };
+        control.saw(&lease_of("a", 8, &shown.annotations()));
+        control.saw(&lease_of("b", 9, &json!({})));
+        assert_eq!(stopped(&breaker), ["pods"]);
+        control.saw(&lease_of("b", 10, &json!({RESUMED_AT: later(resumed)})));
+        assert_eq!(stopped(&breaker), expected, "{resumed}");
+    }
+}
+
 #[test]
 fn the_lease_stops_and_resumes() {
     let (control, breaker, _) = control();
@@ -242,7 +333,13 @@ async fn orders_on_a_lease_that_comes_later_are_followed() {
 
 /// A Lease that is deleted comes back with its orders, and is resumed as ever.
 #[tokio::test]
-async fn a_deleted_lease_comes_back_with_its_pause() {
+async fn a_deleted_lease_comes_back_with_its_orders() {
+    for ordered in [json!({PAUSED: "restoring etcd"}), json!({TRIPPED: "{pods"})] {
+        comes_back_with(&Orders::of_lease(&lease(1, &ordered))).await;
+    }
+}
+
+async fn comes_back_with(ordered: &Orders) {
     let options = gc_embedded::apiserver::ServerOptions::in_process();
     let server = gc_embedded::apiserver::serve(&options, None).await.unwrap();
     let way = server.in_process("tester");
@@ -254,8 +351,8 @@ async fn a_deleted_lease_comes_back_with_its_pause() {
         tokio::spawn(control.clone().follow(client.clone(), name.clone())),
         tokio::spawn(control.announce(client.clone(), name.clone())),
     ];
-    edit(&client, &name, |orders| orders.paused = Some("restoring etcd".into())).await.unwrap();
-    orders.wait_for(|orders| orders.paused.is_some()).await.unwrap();
+    edit(&client, &name, |orders| orders.clone_from(ordered)).await.unwrap();
+    orders.wait_for(|orders| orders == ordered).await.unwrap();
     let request = preflight::request(Method::DELETE, &name.path(), None);
     assert!(client.call(request).await.unwrap().head.status.is_success());
     let again = async {
@@ -266,7 +363,7 @@ async fn a_deleted_lease_comes_back_with_its_pause() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    assert_eq!(again.await.paused.as_deref(), Some("restoring etcd"));
+    assert_eq!(again.await, *ordered);
     assert!(*held.borrow());
     edit(&client, &name, |orders| orders.resume(jiff::Timestamp::now())).await.unwrap();
     held.wait_for(|held| !*held).await.unwrap();
