@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::object::parse_time;
 use crate::stuck::Place;
-pub use choice::{Choice, ChosenRecords, Earlier, Index, RecordPredicate, chosen};
+pub use choice::{Choice, ChosenRecords, Earlier, Index, RecordPredicate, chosen, grants_rights};
 
 /// The annotation of a restored object: the UID that it had.
 pub const RESTORED_FROM: &str = "kubegc.io/restored-from";
@@ -100,6 +100,14 @@ pub enum Presence {
     Unknown,
 }
 
+/// Facts about the owners that were not deleted, by UID.
+pub struct Owners<'a> {
+    /// Reports whether one is there.
+    pub presence: &'a dyn Fn(&str) -> Presence,
+    /// Present revisions: that of a Deployment, the name of the ControllerRevision of a StatefulSet.
+    pub revisions: &'a BTreeMap<String, String>,
+}
+
 /// Expected state of an owner when its dependents are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Prospect {
@@ -169,14 +177,13 @@ impl Undo {
     }
 }
 
-/// The plan for those of these records that are chosen. `living` is what is found where each of them was, by its UID; `presence` says whether the object of
-/// a UID is there.
+/// The plan for those of these records that are chosen. `living` is what is found where each of them was, by its UID.
 #[must_use]
 pub fn plan(
     records: &[Record],
     chosen: &ChosenRecords,
     living: &BTreeMap<String, CurrentObject>,
-    presence: &dyn Fn(&str) -> Presence,
+    owners: &Owners<'_>,
 ) -> Undo {
     let taken = records.iter().filter(|record| chosen.takes(record));
     let by_uid: BTreeMap<&str, &Record> = taken.map(|record| (record.uid(), record)).collect();
@@ -187,10 +194,18 @@ pub fn plan(
         let prospect = |uid: &str| match (prospects.get(uid), by_uid.contains_key(uid)) {
             (Some(known), _) => *known,
             (None, true) => Prospect::Known(Presence::Absent),
-            (None, false) => Prospect::Known(presence(uid)),
+            (None, false) => Prospect::Known((owners.presence)(uid)),
         };
         let found = living.get(record.uid());
-        let action = Decision { record, chosen, by_uid: &by_uid, found, prospect: &prospect }.action();
+        let action = Decision {
+            record,
+            chosen,
+            by_uid: &by_uid,
+            found,
+            prospect: &prospect,
+            revisions: owners.revisions,
+        }
+        .action();
         let mut notes: Vec<String> =
             chosen.earlier.get(record.uid()).into_iter().flatten().map(earlier_note).collect();
         let (object, status) = prepared(record, &mut notes);
@@ -227,6 +242,7 @@ struct Decision<'a> {
     by_uid: &'a BTreeMap<&'a str, &'a Record>,
     found: Option<&'a CurrentObject>,
     prospect: &'a dyn Fn(&str) -> Prospect,
+    revisions: &'a BTreeMap<String, String>,
 }
 
 impl Decision<'_> {
@@ -249,7 +265,7 @@ impl Decision<'_> {
             return Action::Impossible(why);
         }
         let is_named = self.chosen.named.contains(self.record.uid());
-        if choice::grants_rights(self.record) && !is_named { Action::Withheld } else { Action::Create }
+        if grants_rights(&self.record.object) && !is_named { Action::Withheld } else { Action::Create }
     }
 
     /// The owner whose controller creates the object again.
@@ -260,7 +276,8 @@ impl Decision<'_> {
             let kind = owner["kind"].as_str().unwrap_or_default();
             let will_be = (self.prospect)(uid);
             owner["controller"] == true
-                && recreates(kind, record.text("/kind"))
+                && is_of_kubernetes(owner)
+                && recreates(kind, record)
                 && (!is_impossible || replaces_finished_pods(kind))
                 && (matches!(will_be, Prospect::Recreated | Prospect::Namesake)
                     || will_be == Prospect::Known(Presence::Lives))
@@ -273,18 +290,21 @@ impl Decision<'_> {
         owner.map(title).or_else(|| self.maker())
     }
 
-    /// Reports whether the object is one of those that a controller keeps to go back to, and does not make again.
+    /// Reports whether the object is one of those that a controller keeps to go back to, and does not make again. Of an owner that
+    /// was never gone, only its present revision shows which it makes.
     fn is_history(&self, owner: &str) -> bool {
         const REVISION: &str = "deployment.kubernetes.io/revision";
         let revision = |record: &Record| record.object["metadata"]["annotations"][REVISION].clone();
-        match self.record.text("/kind") {
-            "ReplicaSet" => {
-                let Some(owner) = self.by_uid.get(owner) else { return false };
+        let present = self.revisions.get(owner).map(String::as_str);
+        match (self.record.text("/kind"), self.by_uid.get(owner)) {
+            ("ReplicaSet", None) => present.is_none_or(|present| revision(self.record) != present),
+            ("ReplicaSet", Some(owner)) => {
                 let (own, current) = (revision(self.record), revision(owner));
                 !own.is_null() && !current.is_null() && own != current
             }
+            ("ControllerRevision", None) => present != Some(self.record.text("/metadata/name")),
             // The newest is that of the template, which its controller makes again.
-            "ControllerRevision" => {
+            ("ControllerRevision", Some(_)) => {
                 let number = |record: &Record| record.object["revision"].as_i64();
                 let is_of_owner = |other: &Record| other.owners().any(|other| other["uid"] == owner);
                 let all = self.by_uid.values().filter(|other| other.text("/kind") == "ControllerRevision");
@@ -343,17 +363,32 @@ fn replaces_finished_pods(owner: &str) -> bool {
     matches!(owner, "ReplicaSet" | "ReplicationController" | "StatefulSet" | "DaemonSet")
 }
 
-/// Reports whether the controllers of Kubernetes create objects of a kind for an owner again.
-fn recreates(owner: &str, kind: &str) -> bool {
-    matches!(
-        (owner, kind),
+/// Reports whether a reference is to a kind of Kubernetes: other controllers have kinds of the same names.
+fn is_of_kubernetes(owner: &Value) -> bool {
+    let version = owner["apiVersion"].as_str().unwrap_or_default();
+    matches!(version.split_once('/').map_or("", |(group, _)| group), "" | "apps" | "batch")
+}
+
+/// Reports whether the controllers of Kubernetes create an object for an owner of this kind again.
+fn recreates(owner: &str, record: &Record) -> bool {
+    const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+    match (owner, record.text("/kind")) {
         ("Deployment", "ReplicaSet")
-            | ("ReplicaSet" | "ReplicationController" | "StatefulSet" | "DaemonSet" | "Job", "Pod")
-            | ("StatefulSet" | "DaemonSet", "ControllerRevision")
-            | ("Service", "EndpointSlice" | "Endpoints")
-            | ("Pod", "PersistentVolumeClaim")
-            | ("Node", "Lease" | "CSINode")
-    )
+        | ("ReplicaSet" | "ReplicationController" | "StatefulSet" | "DaemonSet" | "Job", "Pod")
+        | ("StatefulSet" | "DaemonSet", "ControllerRevision")
+        | ("Service", "Endpoints")
+        | ("Pod", "PersistentVolumeClaim")
+        | ("Node", "Lease" | "CSINode") => true,
+        // Of a Service without a selector, somebody else makes the slices.
+        ("Service" | "Endpoints", "EndpointSlice") => {
+            let manager = record.object["metadata"]["labels"][MANAGED_BY].as_str();
+            matches!(
+                manager,
+                Some("endpointslice-controller.k8s.io" | "endpointslicemirroring-controller.k8s.io")
+            )
+        }
+        _ => false,
+    }
 }
 
 /// Why an object cannot come back.

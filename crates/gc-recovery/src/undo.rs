@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use gc_explain::stuck::Place;
 use gc_explain::undo::{
-    Action, Choice, ChosenRecords, CurrentObject, Index, Presence, RESTORED_FROM, Record, RecordPredicate,
-    Step, Undo, chosen, plan, with_owners,
+    Action, Choice, ChosenRecords, CurrentObject, Index, Owners, Presence, RESTORED_FROM, Record,
+    RecordPredicate, Step, Undo, chosen, plan, with_owners,
 };
 use gc_explain::{Catalog, Knowledge, Resource};
 use gc_inspect::gather::{Gatherer, Reading, object_path};
@@ -158,31 +158,45 @@ pub async fn of_chosen(gatherer: &Gatherer, records: &[Record], chosen: &ChosenR
     }
     let looked =
         owners.into_values().map(|place| async move { (presence(gatherer, &place).await, place.uid) });
-    let looked: BTreeMap<String, Presence> = futures::stream::iter(looked)
-        .buffer_unordered(IN_FLIGHT)
-        .map(|(presence, uid)| (uid, presence))
-        .collect()
-        .await;
-    let mut undo =
-        plan(records, chosen, &living, &|uid| looked.get(uid).copied().unwrap_or(Presence::Absent));
-    let there = looked.into_iter().filter(|(_, presence)| *presence == Presence::Lives);
+    let mut looked = futures::stream::iter(looked).buffer_unordered(IN_FLIGHT);
+    let (mut presences, mut revisions) = (BTreeMap::new(), BTreeMap::new());
+    while let Some(((presence, revision), uid)) = looked.next().await {
+        revisions.extend(revision.map(|revision| (uid.clone(), revision)));
+        presences.insert(uid, presence);
+    }
+    let presence = |uid: &str| presences.get(uid).copied().unwrap_or(Presence::Absent);
+    let mut undo = plan(records, chosen, &living, &Owners { presence: &presence, revisions: &revisions });
+    let there = presences.into_iter().filter(|(_, presence)| *presence == Presence::Lives);
     undo.known.extend(there.map(|(uid, _)| (uid.clone(), uid)));
     undo
 }
 
-/// Reports whether the very owner is there.
-async fn presence(gatherer: &Gatherer, owner: &Place) -> Presence {
+/// Reports whether the very owner is there, and its present revision.
+async fn presence(gatherer: &Gatherer, owner: &Place) -> (Presence, Option<String>) {
     let Some(resource) = gatherer.catalog.of_kind(&owner.api_version, &owner.kind) else {
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-        return if gatherer.catalog.is_unclear(group) { Presence::Unknown } else { Presence::Absent };
+        let is_unclear = gatherer.catalog.is_unclear(group);
+        return (if is_unclear { Presence::Unknown } else { Presence::Absent }, None);
     };
     match gatherer.object(&resource.name, &owner.namespace, &owner.name).await {
-        Knowledge::Present(object) if object["metadata"]["uid"] != owner.uid => Presence::Absent,
-        Knowledge::Present(object) if object["metadata"]["deletionTimestamp"].is_null() => Presence::Lives,
-        Knowledge::Present(_) => Presence::Terminating,
-        Knowledge::Absent => Presence::Absent,
-        Knowledge::Unreadable(_) => Presence::Unknown,
+        Knowledge::Present(object) if object["metadata"]["uid"] != owner.uid => (Presence::Absent, None),
+        Knowledge::Present(object) if object["metadata"]["deletionTimestamp"].is_null() => {
+            (Presence::Lives, revision(&owner.kind, &object))
+        }
+        Knowledge::Present(_) => (Presence::Terminating, None),
+        Knowledge::Absent => (Presence::Absent, None),
+        Knowledge::Unreadable(_) => (Presence::Unknown, None),
     }
+}
+
+/// The present revision of an owner whose controller keeps older ones.
+fn revision(kind: &str, owner: &Value) -> Option<String> {
+    let revision = match kind {
+        "Deployment" => &owner["metadata"]["annotations"]["deployment.kubernetes.io/revision"],
+        "StatefulSet" => &owner["status"]["updateRevision"],
+        _ => return None,
+    };
+    revision.as_str().map(str::to_owned)
 }
 
 /// Reads the object in the place of each record, by the former UID.

@@ -196,14 +196,21 @@ fn newest_of_each_name<'a>(
     newest
 }
 
-/// Reports whether an object gives somebody rights, or has the server ask somebody about every request.
-pub(super) fn grants_rights(record: &Record) -> bool {
-    let group = record.text("/apiVersion").split_once('/').map_or("", |(group, _)| group);
-    match (group, record.text("/kind")) {
-        ("rbac.authorization.k8s.io" | "admissionregistration.k8s.io" | "apiregistration.k8s.io", _)
+/// Reports whether an object gives somebody rights, is a credential of the cluster, or has the server ask somebody about every request.
+#[must_use]
+pub fn grants_rights(object: &Value) -> bool {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+    match (group, text("kind")) {
+        (
+            "rbac.authorization.k8s.io" | "admissionregistration.k8s.io" | "apiregistration.k8s.io"
+            // OpenShift's rights, and who may run privileged containers.
+            | "authorization.openshift.io" | "security.openshift.io" | "oauth.openshift.io" | "user.openshift.io",
+            _,
+        )
         | ("certificates.k8s.io", "CertificateSigningRequest" | "ClusterTrustBundle") => true,
         ("", "Secret") => {
-            record.object.get("type").and_then(Value::as_str) == Some("kubernetes.io/service-account-token")
+            matches!(text("type"), "kubernetes.io/service-account-token" | "bootstrap.kubernetes.io/token")
         }
         _ => false,
     }

@@ -49,6 +49,12 @@ fn absent(_: &str) -> Presence {
     Presence::Absent
 }
 
+/// Owners whose revisions are unknown.
+fn beside(presence: &dyn Fn(&str) -> Presence) -> Owners<'_> {
+    static NONE: BTreeMap<String, String> = BTreeMap::new();
+    Owners { presence, revisions: &NONE }
+}
+
 fn shown(undo: &Undo) -> Vec<String> {
     let line = |step: &Step| match &step.action {
         Action::Recreated(by) => format!("Recreated {} by {by}", step.place.title()),
@@ -115,7 +121,7 @@ fn finished_pods_are_recreated_where_their_controller_replaces_them() {
         record(1, "Pod alone", &[], failed()),
     ];
     let lives = |uid: &str| if uid == "uid-living" { Presence::Lives } else { Presence::Absent };
-    let undo = plan(&records, &all(&records), &BTreeMap::new(), &lives);
+    let undo = plan(&records, &all(&records), &BTreeMap::new(), &beside(&lives));
     assert_eq!(
         shown(&undo),
         [
@@ -158,7 +164,7 @@ fn owners_come_first_and_controllers_do_their_part() {
             },
         ),
     ]);
-    let undo = plan(&records, &all(&records), &living, &absent);
+    let undo = plan(&records, &all(&records), &living, &beside(&absent));
     assert_eq!(
         shown(&undo),
         [
@@ -196,7 +202,7 @@ fn objects_are_sent_without_what_the_server_sets() {
         "spec": {"size": 1}, "status": {"phase": "Ready"}});
     let record = Record { at: Timestamp(0), resource: "widgets.example.com".into(), object: full };
     let records = [record];
-    let undo = plan(&records, &all(&records), &BTreeMap::new(), &absent);
+    let undo = plan(&records, &all(&records), &BTreeMap::new(), &beside(&absent));
     let step = &undo.steps[0];
     assert_eq!(
         step.object,
@@ -219,7 +225,7 @@ fn objects_are_sent_without_what_the_server_sets() {
             "spec": spec, "status": {"phase": "Running"}});
         let record = Record { at: Timestamp(0), resource: String::new(), object };
         let records = [record];
-        let undo = plan(&records, &all(&records), &BTreeMap::new(), &absent);
+        let undo = plan(&records, &all(&records), &BTreeMap::new(), &beside(&absent));
         assert_eq!((&undo.steps[0].object["spec"], &undo.steps[0].status), (&expected, &None), "{kind}");
     }
 }
@@ -245,7 +251,7 @@ fn what_cannot_come_back_is_said() {
         object["metadata"] = json!({"name": "o", "uid": "u"});
         let record = Record { at: Timestamp(0), resource: String::new(), object };
         let records = [record];
-        let undo = plan(&records, &all(&records), &BTreeMap::new(), &absent);
+        let undo = plan(&records, &all(&records), &BTreeMap::new(), &beside(&absent));
         assert_eq!(undo.steps[0].action, Action::Impossible(why));
     }
 }
@@ -258,7 +264,7 @@ fn rings_are_planned_as_well() {
         record(1, "ConfigMap b", &["ConfigMap/a"], json!({})),
     ];
     assert_eq!(
-        shown(&plan(&records, &all(&records), &BTreeMap::new(), &absent)),
+        shown(&plan(&records, &all(&records), &BTreeMap::new(), &beside(&absent))),
         ["Create ConfigMap/a", "Create ConfigMap/b"]
     );
 }
@@ -289,8 +295,9 @@ fn rights_come_back_only_when_they_are_named() {
     let mut binding = record(1, "RoleBinding admin", &[], json!({}));
     binding.object["apiVersion"] = "rbac.authorization.k8s.io/v1".into();
     let records = [binding, record(2, "Namespace n", &[], json!({"/metadata/namespace": ""}))];
-    let planned =
-        |choice: &Choice<'_>| shown(&plan(&records, &chosen(&records, choice), &BTreeMap::new(), &absent));
+    let planned = |choice: &Choice<'_>| {
+        shown(&plan(&records, &chosen(&records, choice), &BTreeMap::new(), &beside(&absent)))
+    };
     for choice in
         [Choice::Last(&|record| record.resource == "namespaces"), Choice::Since(Timestamp(0), &|_| true)]
     {
@@ -317,7 +324,12 @@ fn nothing_is_created_below_an_owner_that_goes() {
         _ => Presence::Unknown,
     };
     let again = CurrentObject { uid: "new".into(), restored_from: "uid-again".into(), is_terminating: true };
-    let undo = plan(&records, &all(&records), &BTreeMap::from([("uid-again".to_owned(), again)]), &presence);
+    let undo = plan(
+        &records,
+        &all(&records),
+        &BTreeMap::from([("uid-again".to_owned(), again)]),
+        &beside(&presence),
+    );
     let gone = "its owner is being deleted, and would take it along";
     let mut lines = shown(&undo);
     lines.sort();
@@ -341,7 +353,8 @@ fn nothing_is_created_below_an_owner_that_goes() {
 fn what_an_earlier_run_has_created_refers_to_nothing_that_is_gone() {
     let records = [record(1, "ConfigMap child", &["ConfigMap/gone"], json!({"/status/phase": "x"}))];
     let found = CurrentObject { uid: "new".into(), restored_from: "uid-child".into(), is_terminating: false };
-    let undo = plan(&records, &all(&records), &BTreeMap::from([("uid-child".to_owned(), found)]), &absent);
+    let undo =
+        plan(&records, &all(&records), &BTreeMap::from([("uid-child".to_owned(), found)]), &beside(&absent));
     assert_eq!(shown(&undo), ["Complete ConfigMap/child"]);
     assert!(with_owners(&undo.steps[0].object, &undo.known, &|_| false).is_some());
 }
@@ -364,7 +377,7 @@ fn pods_that_ran_until_their_deletion_come_back() {
         ("2026-12-31T23:50:00Z", "Impossible Pod/bare: a finished pod would run again"),
     ] {
         let records = [pod(finished)];
-        assert_eq!(shown(&plan(&records, &all(&records), &BTreeMap::new(), &absent)), [expected]);
+        assert_eq!(shown(&plan(&records, &all(&records), &BTreeMap::new(), &beside(&absent))), [expected]);
     }
 }
 
@@ -394,7 +407,7 @@ fn controllers_make_what_is_theirs() {
         record(1, "ControllerRevision s-1", &["StatefulSet/s*"], json!({"/revision": 1})),
         record(1, "ControllerRevision s-2", &["StatefulSet/s*"], json!({"/revision": 2})),
     ];
-    let mut lines = shown(&plan(&records, &all(&records), &BTreeMap::new(), &absent));
+    let mut lines = shown(&plan(&records, &all(&records), &BTreeMap::new(), &beside(&absent)));
     lines.sort();
     assert_eq!(
         lines,
@@ -412,4 +425,80 @@ fn controllers_make_what_is_theirs() {
             "Recreated ServiceAccount/default by Namespace/n",
         ]
     );
+}
+
+/// Of an owner that was never gone, only what its present revision needs is made again; older revisions are what a rollback needs.
+#[test]
+fn the_history_of_a_living_owner_comes_back() {
+    let revision =
+        |number: &str| json!({"/metadata/annotations": {"deployment.kubernetes.io/revision": number}});
+    let records = [
+        record(1, "ReplicaSet d-1", &["Deployment/d*"], revision("1")),
+        record(1, "ReplicaSet d-2", &["Deployment/d*"], revision("2")),
+        record(1, "ReplicaSet unread-1", &["Deployment/unread*"], revision("1")),
+        record(1, "ControllerRevision s-1", &["StatefulSet/s*"], json!({"/revision": 1})),
+        record(1, "ControllerRevision s-2", &["StatefulSet/s*"], json!({"/revision": 2})),
+        record(1, "ControllerRevision ds-1", &["DaemonSet/ds*"], json!({"/revision": 1})),
+    ];
+    let revisions = BTreeMap::from([("uid-d".into(), "2".into()), ("uid-s".into(), "s-2".into())]);
+    let owners = Owners { presence: &|_| Presence::Lives, revisions: &revisions };
+    let mut lines = shown(&plan(&records, &all(&records), &BTreeMap::new(), &owners));
+    lines.sort();
+    assert_eq!(
+        lines,
+        [
+            "Create ControllerRevision/ds-1",
+            "Create ControllerRevision/s-1",
+            "Create ReplicaSet/d-1",
+            "Create ReplicaSet/unread-1",
+            "Recreated ControllerRevision/s-2 by StatefulSet/s",
+            "Recreated ReplicaSet/d-2 by Deployment/d",
+        ]
+    );
+}
+
+/// "Recreated" is said only of what the controllers of Kubernetes make.
+#[test]
+fn only_controllers_of_kubernetes_are_known_to_make_objects() {
+    let slice = |name: &str, owner: &str, manager: &str| {
+        let title = format!("EndpointSlice {name}");
+        let labels = json!({"/metadata/labels": {"endpointslice.kubernetes.io/managed-by": manager}});
+        record(1, &title, &[owner], labels)
+    };
+    let mut foreign = record(1, "Pod of-another", &["StatefulSet/kruise*"], json!({}));
+    foreign.object["metadata"]["ownerReferences"][0]["apiVersion"] = "apps.kruise.io/v1beta1".into();
+    let records = [
+        foreign,
+        slice("by-controller", "Service/web*", "endpointslice-controller.k8s.io"),
+        slice("mirrored", "Endpoints/web*", "endpointslicemirroring-controller.k8s.io"),
+        slice("by-hand", "Service/web*", "acme"),
+    ];
+    let lives = |_: &str| Presence::Lives;
+    let mut lines = shown(&plan(&records, &all(&records), &BTreeMap::new(), &beside(&lives)));
+    lines.sort();
+    assert_eq!(
+        lines,
+        [
+            "Create EndpointSlice/by-hand",
+            "Create Pod/of-another",
+            "Recreated EndpointSlice/by-controller by Service/web",
+            "Recreated EndpointSlice/mirrored by Endpoints/web",
+        ]
+    );
+}
+
+/// Rights come back only when they are named: also credentials of the cluster, and those of OpenShift.
+#[test]
+fn whatever_grants_rights_has_to_be_named() {
+    for (api_version, kind, secret_type, expected) in [
+        ("rbac.authorization.k8s.io/v1", "RoleBinding", "", true),
+        ("authorization.openshift.io/v1", "RoleBinding", "", true),
+        ("security.openshift.io/v1", "SecurityContextConstraints", "", true),
+        ("v1", "Secret", "bootstrap.kubernetes.io/token", true),
+        ("v1", "Secret", "Opaque", false),
+        ("v1", "ServiceAccount", "", false),
+    ] {
+        let object = json!({"apiVersion": api_version, "kind": kind, "type": secret_type});
+        assert_eq!(grants_rights(&object), expected, "{api_version} {kind} {secret_type}");
+    }
 }

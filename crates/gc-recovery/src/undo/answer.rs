@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use gc_explain::stuck::Place;
 use gc_explain::text::count;
-use gc_explain::undo::{Action, Undo};
+use gc_explain::undo::{Action, Undo, grants_rights};
 use gc_inspect::output::Answer;
 use gc_process::table::Table;
 use serde_json::Value;
@@ -64,19 +64,13 @@ impl Answer for UndoAnswer<'_> {
     }
 }
 
-/// The groups whose objects grant rights, or have the server ask or trust somebody.
-const GRANTING: [&str; 4] = [
-    "rbac.authorization.k8s.io/",
-    "admissionregistration.k8s.io/",
-    "apiregistration.k8s.io/",
-    "certificates.k8s.io/",
-];
-/// Their fields that say what to whom.
-const CONTENTS: [&str; 6] = ["subjects", "roleRef", "rules", "aggregationRule", "webhooks", "spec"];
+/// Fields of objects that grant rights, which say what to whom. Of Secrets, the data stays hidden.
+const CONTENTS: [&str; 9] =
+    ["subjects", "roleRef", "rules", "aggregationRule", "webhooks", "spec", "users", "groups", "type"];
 
 /// Shows what an object gives to whom, if it does: records come from a disk or a bucket that others may write to.
 fn rights(object: &Value, place: &Place, out: &mut Vec<u8>) -> anyhow::Result<()> {
-    if !GRANTING.iter().any(|group| place.api_version.starts_with(group)) {
+    if !grants_rights(object) {
         return Ok(());
     }
     let contents = CONTENTS.into_iter().map(|field| (field, &object[field]));
