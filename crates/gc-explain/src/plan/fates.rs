@@ -264,51 +264,44 @@ impl Planner<'_> {
 
     /// Describes the reaction of a living owner to the deletion of a dependent. Of controllers that are not
     /// Kubernetes' own nothing is known.
-    fn owner_recreates(&self, view: &NodeView, owner: &Coordinates) -> Option<String> {
+    pub(super) fn owner_recreates(&self, view: &NodeView, owner: &Coordinates) -> Option<String> {
         let key = view.key.as_ref()?;
-        let again = match (self.resource_of(key), &*owner.kind, is_of_kubernetes(owner)) {
+        let is_current = match (self.resource_of(key), &*owner.kind, is_of_kubernetes(owner)) {
             // Only the newest one: the others are what a rollback would need.
-            (("apps", "replicasets"), "Deployment", true) => {
-                return if self.is_current_set(key, owner) {
-                    Some(format!("Deployment {} will recreate this", owner.name))
-                } else {
-                    Some(format!(
-                        "a revision of Deployment {} that cannot be rolled back to any more",
-                        owner.name
-                    ))
-                };
+            (("apps", "replicasets"), "Deployment", true) => self.is_current_set(key, owner),
+            (("apps", "controllerrevisions"), "StatefulSet" | "DaemonSet", true) => {
+                self.is_current_revision(key, owner)
             }
-            (("apps", "controllerrevisions"), kind, true) => {
-                return if self.is_current_revision(key, owner) {
-                    Some(format!("{kind} {} will recreate this", owner.name))
-                } else {
-                    Some(format!(
-                        "a revision of {kind} {} that cannot be rolled back to any more",
-                        owner.name
-                    ))
-                };
+            (("discovery.k8s.io", "endpointslices"), "Service", true) => {
+                let services = GroupResource::new("", "services");
+                let service = self.facts.present(&services, &key.namespace, &owner.name);
+                service.filter(|service| service.value()["spec"]["selector"].is_object()).map(|_| true)
             }
-            (_, kind, true) if RECREATING.contains(&kind) => "will",
-            _ => "may",
+            (resource, kind, true) => RECREATING.contains(&(kind, resource)).then_some(true),
+            _ => None,
         };
-        Some(format!("{} {} {again} recreate this", owner.kind, owner.name))
+        Some(match is_current {
+            Some(true) => format!("{} {} will recreate this", owner.kind, owner.name),
+            Some(false) => {
+                format!("a revision of {} {} that cannot be rolled back to any more", owner.kind, owner.name)
+            }
+            None => format!("{} {} may recreate this", owner.kind, owner.name),
+        })
     }
 
-    /// Reports whether a ReplicaSet is of the present revision of its Deployment, as far as that can be read.
-    fn is_current_set(&self, key: &ObjectKey, owner: &Coordinates) -> bool {
+    /// Reports whether a ReplicaSet is of the present revision of its Deployment; `None` if that cannot be read.
+    fn is_current_set(&self, key: &ObjectKey, owner: &Coordinates) -> Option<bool> {
         const REVISION: &str = "deployment.kubernetes.io/revision";
         let read = |resource: &str, name: &str| {
             self.facts.present(&GroupResource::new("apps", resource), &key.namespace, name)
         };
-        match (read("replicasets", &key.name), read("deployments", &owner.name)) {
-            (Some(set), Some(deployment)) => set.annotation(REVISION) == deployment.annotation(REVISION),
-            _ => true,
-        }
+        let (set, deployment) = (read("replicasets", &key.name), read("deployments", &owner.name));
+        Some(set?.annotation(REVISION) == deployment?.annotation(REVISION))
     }
 
-    /// Reports whether a ControllerRevision is the present one of its StatefulSet or DaemonSet, as far as that can be
+    /// Reports whether a ControllerRevision is the present one of its StatefulSet or DaemonSet; `None` if that cannot be
     /// read.
-    fn is_current_revision(&self, key: &ObjectKey, owner: &Coordinates) -> bool {
+    fn is_current_revision(&self, key: &ObjectKey, owner: &Coordinates) -> Option<bool> {
         let revisions = GroupResource::new("apps", "controllerrevisions");
         let number = |revision: &crate::Object| revision.number("/revision").unwrap_or_default();
         let is_of_owner = |revision: &&crate::Object| {
@@ -317,7 +310,7 @@ impl Planner<'_> {
         };
         let all = self.facts.all(&revisions, &key.namespace);
         let newest = all.iter().filter(is_of_owner).max_by_key(|revision| number(revision));
-        newest.is_none_or(|newest| newest.name() == &*key.name)
+        newest.map(|newest| newest.name() == &*key.name)
     }
 
     /// The owner of an object that controls it.
@@ -477,15 +470,14 @@ fn is_of_batch(owner: &Coordinates, kind: &str) -> bool {
 }
 
 /// Kinds of Kubernetes whose controllers create their dependents again.
-const RECREATING: [&str; 8] = [
-    "DaemonSet",
-    "Deployment",
-    "HorizontalPodAutoscaler",
-    "Job",
-    "ReplicaSet",
-    "ReplicationController",
-    "Service",
-    "StatefulSet",
+const RECREATING: [(&str, (&str, &str)); 7] = [
+    ("DaemonSet", ("", "pods")),
+    ("Job", ("", "pods")),
+    ("ReplicaSet", ("", "pods")),
+    ("ReplicationController", ("", "pods")),
+    ("StatefulSet", ("", "pods")),
+    ("Service", ("", "endpoints")),
+    ("Endpoints", ("discovery.k8s.io", "endpointslices")),
 ];
 
 /// Reports whether an owner is of a group of Kubernetes itself.

@@ -116,10 +116,16 @@ impl<'a> Planner<'a> {
     /// object after the other. Rules note what they lack; their results are ignored here.
     fn prefetch_facts(&self, candidates: &[Uid]) {
         let nothing_yet = Progress::default();
-        for uid in self.roots.keys() {
-            let controller = self.controller_of(uid);
+        for (uid, root) in &self.roots {
+            let Some(owner) = self.controller_of(uid) else { continue };
             // Whether a Job replaces its pod depends on its conditions.
-            let _ = controller.is_some_and(|owner| self.is_finished_job(&owner.coordinates, uid));
+            let _ = self.is_finished_job(&owner.coordinates, uid);
+            // What else goes mostly has an owner that goes with it.
+            if root.reasons.contains(&DeletionCause::Asked)
+                && let Some(view) = survey_view(self.survey, uid)
+            {
+                let _ = self.owner_recreates(&view, &owner.coordinates);
+            }
         }
         for uid in &self.below(candidates.iter()) {
             let Some(view) = survey_view(self.survey, uid) else { continue };

@@ -214,6 +214,57 @@ fn the_pods_of_a_finished_job_are_not_recreated() {
     }
 }
 
+/// "Will recreate" is a promise: it is made of what the controllers of Kubernetes make, and of revisions that were read.
+#[test]
+fn promises_need_evidence() {
+    let apps = r#"{"items":[{"metadata":{"name":"apps"},"versions":[{"version":"v1","freshness":"Current","resources":[
+        {"resource":"deployments","responseKind":{"kind":"Deployment"},"scope":"Namespaced","verbs":["list","delete"]},
+        {"resource":"replicasets","responseKind":{"kind":"ReplicaSet"},"scope":"Namespaced","verbs":["list","delete"]}]}]}]}"#;
+    let catalog = Catalog::read(CORE.as_bytes(), apps.as_bytes()).unwrap();
+    let id = |name: &str| catalog.named(&GroupResource::new("apps", name)).unwrap().id;
+    let (deployments, sets) = (id("deployments"), id("replicasets"));
+    let mut survey = Survey::new(catalog, Timestamp(1_000));
+    let object = |name: &str, owner: Value| json!({"metadata": {"namespace": "n", "name": name, "uid": name, "resourceVersion": "1", "ownerReferences": owner}});
+    let owned = |kind: &str, owner: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": owner, "uid": owner, "controller": true}]);
+    for (resource, object) in [
+        (deployments, object("d", json!([]))),
+        (sets, object("d-1", owned("Deployment", "d"))),
+        (CONFIG_MAP, object("settings", owned("Deployment", "d"))),
+        (POD, object("d-1-x", owned("ReplicaSet", "d-1"))),
+        (CONFIG_MAP, object("of-set", owned("ReplicaSet", "d-1"))),
+    ] {
+        survey.observe(resource, serde_json::from_value(object).unwrap());
+    }
+    survey.complete();
+    let read = |revision: &str| {
+        let annotations = json!({"deployment.kubernetes.io/revision": revision});
+        Knowledge::Present(json!({"metadata": {"annotations": annotations}}))
+    };
+    for (resource, name, revisions, expected) in [
+        (CONFIG_MAP, "settings", None, "ConfigMap/settings: Deployment d may recreate this"),
+        (CONFIG_MAP, "of-set", None, "ConfigMap/of-set: ReplicaSet d-1 may recreate this"),
+        (POD, "d-1-x", None, "Pod/d-1-x: ReplicaSet d-1 will recreate this"),
+        (sets, "d-1", None, "ReplicaSet/d-1: Deployment d may recreate this"),
+        (sets, "d-1", Some(("2", "2")), "ReplicaSet/d-1: Deployment d will recreate this"),
+        (
+            sets,
+            "d-1",
+            Some(("1", "2")),
+            "ReplicaSet/d-1: a revision of Deployment d that cannot be rolled back to any more",
+        ),
+    ] {
+        let mut facts = Facts::at(Timestamp(1_000));
+        if let Some((set, deployment)) = revisions {
+            facts.tell_object(GroupResource::new("apps", "replicasets"), "n", "d-1", read(set));
+            facts.tell_object(GroupResource::new("apps", "deployments"), "n", "d", read(deployment));
+        }
+        let key = ObjectKey { resource, namespace: "n".into(), name: name.into() };
+        let target = Target { key, uid: Uid::new(name), policy: Some(PropagationPolicy::Background) };
+        let radius = planned_with(facts, &survey, &[target]);
+        assert!(radius.recreated.contains(&expected.to_owned()), "{expected}: {:?}", radius.recreated);
+    }
+}
+
 /// A CronJob creates a Job when one is due, and none in place of one that is deleted; other owners do.
 #[test]
 fn a_job_of_a_cron_job_is_not_recreated() {
