@@ -3,14 +3,19 @@
 //! Targets are added first, then definitions, then everything that may refer to them; each object is dropped as soon as it
 //! has been read, so that memory follows the targets and not the cluster.
 
+mod controllers;
+mod others;
+mod quarantine;
 mod references;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use gc_ownership::{Conclusion, ReferenceState};
-use gc_types::parse_quantity;
+use gc_types::{Timestamp, parse_quantity};
 use serde_json::{Value, json};
 
+use others::Others;
+pub use quarantine::{Mark, MarkChange, UNUSED_BECAUSE, UNUSED_SINCE};
 pub use references::{Reference, Usable, Uses};
 
 use crate::catalog::Resource;
@@ -24,8 +29,6 @@ use crate::upcoming::Outlook;
 pub const MAX_MISSING: usize = 1_000;
 /// `spec.revisionHistoryLimit` where it is not set.
 const HISTORY_LIMIT: i64 = 10;
-/// Namespaces of Kubernetes itself, whose objects are used by programs outside of the cluster.
-const SYSTEM_NAMESPACES: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
 /// The number of a Deployment's revision, on its ReplicaSets.
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
@@ -40,6 +43,38 @@ pub enum Code {
     UnusedClaim,
     /// Nothing uses the ServiceAccount.
     UnusedServiceAccount,
+    /// No pod has the labels that the Service selects.
+    UnusedService,
+    /// None of the Services that the Ingress leads to exists.
+    UnusedIngress,
+    /// What the HorizontalPodAutoscaler scales does not exist.
+    UnusedAutoscaler,
+    /// No pod has the labels that the PodDisruptionBudget selects.
+    UnusedDisruptionBudget,
+    /// No pod has the labels that the NetworkPolicy selects.
+    UnusedNetworkPolicy,
+    /// No binding refers to the Role.
+    UnusedRole,
+    /// No binding refers to the ClusterRole.
+    UnusedClusterRole,
+    /// The role of the binding does not exist, or none of its subjects.
+    UnusedBinding,
+    /// No claim is bound to the PersistentVolume.
+    UnusedVolume,
+    /// Nothing uses the StorageClass.
+    UnusedStorageClass,
+    /// Nothing uses the PriorityClass.
+    UnusedPriorityClass,
+    /// The definition has no objects.
+    UnusedDefinition,
+    /// The node or the volume of the VolumeAttachment does not exist.
+    UnusedVolumeAttachment,
+    /// The Deployment, StatefulSet or DaemonSet has no pods by its own specification.
+    IdleWorkload,
+    /// The Pod has finished, and nothing deletes it.
+    FinishedPod,
+    /// The Job has finished, and nothing deletes it.
+    FinishedJob,
     /// The ReplicaSet has no pods and is beyond the history of its Deployment, or has no Deployment.
     OldReplicaSet,
     /// An owner reference leads nowhere.
@@ -59,11 +94,33 @@ impl Code {
             Self::UnusedSecret => "UnusedSecret",
             Self::UnusedClaim => "UnusedClaim",
             Self::UnusedServiceAccount => "UnusedServiceAccount",
+            Self::UnusedService => "UnusedService",
+            Self::UnusedIngress => "UnusedIngress",
+            Self::UnusedAutoscaler => "UnusedAutoscaler",
+            Self::UnusedDisruptionBudget => "UnusedDisruptionBudget",
+            Self::UnusedNetworkPolicy => "UnusedNetworkPolicy",
+            Self::UnusedRole => "UnusedRole",
+            Self::UnusedClusterRole => "UnusedClusterRole",
+            Self::UnusedBinding => "UnusedBinding",
+            Self::UnusedVolume => "UnusedVolume",
+            Self::UnusedStorageClass => "UnusedStorageClass",
+            Self::UnusedPriorityClass => "UnusedPriorityClass",
+            Self::UnusedDefinition => "UnusedDefinition",
+            Self::UnusedVolumeAttachment => "UnusedVolumeAttachment",
+            Self::IdleWorkload => "IdleWorkload",
+            Self::FinishedPod => "FinishedPod",
+            Self::FinishedJob => "FinishedJob",
             Self::OldReplicaSet => "OldReplicaSet",
             Self::InvalidOwner => "InvalidOwner",
             Self::MissingTarget => "MissingTarget",
             Self::Due => "Due",
         }
+    }
+
+    /// Reports whether it is about an object that nothing uses, and not about an error or a deletion that is due.
+    #[must_use]
+    pub const fn is_disuse(self) -> bool {
+        !matches!(self, Self::InvalidOwner | Self::MissingTarget | Self::Due)
     }
 
     const fn of(usable: Usable) -> Self {
@@ -109,6 +166,8 @@ pub struct Finding {
     pub why: String,
     /// Bytes that its deletion would free, if that is known.
     pub bytes: Option<u64>,
+    /// When the object was created, if it is one that nothing uses.
+    pub created: Option<Timestamp>,
 }
 
 impl Finding {
@@ -116,6 +175,7 @@ impl Finding {
         json!({
             "code": self.code.name(), "object": self.place.value(), "certainty": self.certainty.name(),
             "why": self.why, "bytes": self.bytes,
+            "created": self.created.map(|created| created.to_string()),
         })
     }
 }
@@ -129,6 +189,8 @@ pub struct Report {
     pub more_missing: usize,
     /// Resources that could not be read.
     pub unseen: Vec<String>,
+    /// Objects that an earlier report has marked as unused, and since when.
+    pub marked: BTreeMap<Place, String>,
 }
 
 impl Report {
@@ -142,6 +204,14 @@ impl Report {
             .map(|(code, (count, bytes))| (code.name(), json!({"objects": count, "bytes": bytes})))
             .collect();
         json!({"items": items, "totals": totals, "moreMissing": self.more_missing, "unseen": self.unseen})
+    }
+
+    /// Keeps what nothing uses and was created at or before a time: what is new may not be used yet.
+    pub fn keep_older_than(&mut self, time: Timestamp) {
+        self.findings.retain(|finding| {
+            finding.code.is_disuse() && finding.created.is_some_and(|created| created <= time)
+        });
+        self.more_missing = 0;
     }
 
     /// Number of objects and known bytes, by code.
@@ -162,17 +232,19 @@ impl Report {
 struct Target {
     place: Place,
     bytes: Option<u64>,
+    created: Option<Timestamp>,
     /// Why it is not reported although nothing refers to it, if so.
     is_exempt: bool,
     is_used: bool,
-    /// Object with a text that equals its name.
-    suspect: Option<String>,
+    /// Object with a text that equals this property of it.
+    suspect: Option<(String, &'static str)>,
 }
 
 /// A ReplicaSet without pods.
 #[derive(Clone, Debug)]
 struct OldReplicaSet {
     place: Place,
+    created: Option<Timestamp>,
     deployment: Option<String>,
     revision: i64,
 }
@@ -185,12 +257,16 @@ pub struct Garbage {
     targets: BTreeMap<Key, Target>,
     /// By name alone: a custom resource may name objects in other namespaces.
     by_name: BTreeMap<String, Vec<Key>>,
+    /// By the keys of labels that a program may be configured to look for.
+    by_label: BTreeMap<String, Vec<Key>>,
+    others: Others,
     /// Schemas of custom resources, by group, version and kind.
     schemas: BTreeMap<(String, String, String), Value>,
     custom: BTreeSet<(String, String)>,
     claim_prefixes: BTreeSet<(String, String)>,
     old_replica_sets: Vec<OldReplicaSet>,
     history_limits: BTreeMap<String, i64>,
+    marked: BTreeMap<Place, String>,
     missing: BTreeSet<(Place, Usable, String)>,
     more_missing: usize,
     unseen: Vec<String>,
@@ -210,25 +286,48 @@ impl Garbage {
     pub fn target(&mut self, usable: Usable, resource: &Resource, object: &Value) {
         let place = place(resource, object);
         let metadata = &object["metadata"];
-        let annotation =
-            |name: &str| metadata["annotations"][name].as_str().is_some_and(|text| text != "false");
-        let is_owned = metadata["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty());
-        let is_system = SYSTEM_NAMESPACES.contains(&place.namespace.as_str()) && !self.includes_system;
-        let is_exempt = is_owned
-            || is_system
-            || !metadata["deletionTimestamp"].is_null()
-            || annotation("kubegc.io/keep")
-            || is_made_by_kubernetes(usable, &place.name, metadata);
+        let is_exempt = self.is_exempt(&place.namespace, metadata)
+            || controllers::selecting(usable, &place.name, metadata).is_some();
+        self.note_mark(&place, metadata);
         let key = (usable, place.namespace.clone(), place.name.clone());
         self.by_name.entry(place.name.clone()).or_default().push(key.clone());
-        let bytes = bytes(usable, object);
+        for label in metadata["labels"].as_object().into_iter().flatten().map(|(label, _)| label) {
+            if is_telling(label) {
+                self.by_label.entry(label.clone()).or_default().push(key.clone());
+            }
+        }
+        let (bytes, created) = (bytes(usable, object), others::created(object));
         // A token is that of its ServiceAccount, which somebody made it for.
         if usable == Usable::Secret
             && let Some(account) = metadata["annotations"]["kubernetes.io/service-account.name"].as_str()
         {
             self.token(&place.namespace, account);
         }
-        self.targets.insert(key, Target { place, bytes, is_exempt, is_used: false, suspect: None });
+        self.targets.insert(key, Target { place, bytes, created, is_exempt, is_used: false, suspect: None });
+    }
+
+    /// Reports whether an object is not reported, whatever uses it.
+    fn is_exempt(&self, namespace: &str, metadata: &Value) -> bool {
+        let is_owned = metadata["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty());
+        let is_system = controllers::is_system_namespace(namespace) && !self.includes_system;
+        let is_kept = metadata["annotations"]["kubegc.io/keep"].as_str().is_some_and(|text| text != "false");
+        let labels = &metadata["labels"];
+        let is_installed = ["olm.owner", "olm.managed", "addonmanager.kubernetes.io/mode"]
+            .iter()
+            .any(|label| labels[*label].is_string());
+        is_owned || is_system || is_kept || is_installed || !metadata["deletionTimestamp"].is_null()
+    }
+
+    fn note_mark(&mut self, place: &Place, metadata: &Value) {
+        if let Some(since) = metadata["annotations"][UNUSED_SINCE].as_str() {
+            self.marked.insert(place.clone(), since.to_owned());
+        }
+    }
+
+    /// Reports whether objects of a resource are read before custom resources, which may name them.
+    #[must_use]
+    pub fn reads_first(resource: &Resource) -> bool {
+        is_builtin(&resource.name.group)
     }
 
     fn token(&mut self, namespace: &str, account: &str) {
@@ -243,6 +342,8 @@ impl Garbage {
     pub fn definition(&mut self, definition: &Value) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (group, kind) = (text(&definition["spec"]["group"]), text(&definition["spec"]["names"]["kind"]));
+        let is_exempt = self.includes_system || self.is_exempt("", &definition["metadata"]);
+        self.others.definition(definition, is_exempt);
         self.custom.insert((group.clone(), kind.clone()));
         for version in definition["spec"]["versions"].as_array().into_iter().flatten() {
             let key = (group.clone(), text(&version["name"]), kind.clone());
@@ -253,7 +354,15 @@ impl Garbage {
     /// An object that may use others. Those of aggregated APIs are treated like custom resources without a schema.
     pub fn refer(&mut self, resource: &Resource, object: &Value) {
         let place = place(resource, object);
-        let uses = if is_builtin(&resource.name.group) {
+        let is_builtin = is_builtin(&resource.name.group);
+        // Where one namespace is read, what others use of the cluster is not known.
+        let is_foreign = place.namespace.is_empty() && self.includes_system;
+        let is_exempt = !is_builtin || is_foreign || self.is_exempt(&place.namespace, &object["metadata"]);
+        self.others.observe(resource, &place, object, is_exempt);
+        if !is_foreign {
+            self.note_mark(&place, &object["metadata"]);
+        }
+        let uses = if is_builtin {
             references::of_builtin(&resource.kind, object)
         } else {
             let key =
@@ -266,7 +375,14 @@ impl Garbage {
             self.used(&place, &reference, is_living);
         }
         for text in uses.texts {
-            self.suspect(&place, &text);
+            self.suspect(&place, "", &text);
+            self.others.suspect(&place, &text);
+        }
+        for name in uses.names {
+            self.others.suspect(&place, &name);
+        }
+        for hint in uses.hints {
+            self.suspect(&place, &place.namespace, &hint);
         }
         match (&*resource.name.group, &*resource.kind) {
             ("apps", "ReplicaSet") => self.replica_set(&place, object),
@@ -321,15 +437,17 @@ impl Garbage {
         }
     }
 
-    fn suspect(&mut self, user: &Place, text: &str) {
-        // `namespace/name` names an object as well.
-        let (namespace, name) =
-            text.split_once('/').map_or((None, text), |(left, right)| (Some(left), right));
-        for key in self.by_name.get(name).into_iter().flatten() {
-            if namespace.is_none_or(|namespace| namespace == key.1)
-                && let Some(target) = self.targets.get_mut(key)
-            {
-                target.suspect.get_or_insert_with(|| user.title());
+    /// A text may be the name of an object of a namespace (an empty one: of any), `namespace/name`, or the key of a label.
+    fn suspect(&mut self, user: &Place, own_namespace: &str, text: &str) {
+        let own = Some(own_namespace).filter(|namespace| !namespace.is_empty());
+        let (namespace, name) = text.split_once('/').map_or((own, text), |(left, right)| (Some(left), right));
+        let named = self.by_name.get(name).into_iter().flatten();
+        let named = named.filter(|key| namespace.is_none_or(|namespace| namespace == key.1));
+        let labelled = self.by_label.get(text).into_iter().flatten();
+        let found = named.map(|key| (key, "its name")).chain(labelled.map(|key| (key, "one of its labels")));
+        for (key, property) in found {
+            if let Some(target) = self.targets.get_mut(key) {
+                target.suspect.get_or_insert_with(|| (user.title(), property));
             }
         }
     }
@@ -349,7 +467,12 @@ impl Garbage {
         }
         let deployment = controller.and_then(|owner| owner["uid"].as_str()).map(str::to_owned);
         let revision = metadata["annotations"][REVISION].as_str().and_then(|text| text.parse().ok());
-        let old = OldReplicaSet { place: place.clone(), deployment, revision: revision.unwrap_or_default() };
+        let old = OldReplicaSet {
+            place: place.clone(),
+            created: others::created(object),
+            deployment,
+            revision: revision.unwrap_or_default(),
+        };
         self.old_replica_sets.push(old);
     }
 
@@ -358,6 +481,12 @@ impl Garbage {
     pub fn report(self, survey: &Survey, outlook: &Outlook) -> Report {
         let mut findings = self.unused();
         findings.extend(self.old());
+        let account = |namespace: &str, name: &str| {
+            let key = (Usable::ServiceAccount, namespace.to_owned(), name.to_owned());
+            // Those of other namespaces are not known where one is read.
+            self.includes_system || self.unlisted.contains(&key.0) || self.targets.contains_key(&key)
+        };
+        findings.extend(self.others.findings(self.unseen.first(), &account));
         findings.extend(invalid_owners(survey));
         findings.extend(self.missing.iter().map(|(user, kind, name)| Finding {
             code: Code::MissingTarget,
@@ -365,6 +494,7 @@ impl Garbage {
             certainty: Certainty::Certain,
             why: format!("{} {name:?}, which it needs, does not exist", kind.kind()),
             bytes: None,
+            created: None,
         }));
         findings.extend(outlook.within("").items.iter().map(|item| Finding {
             code: Code::Due,
@@ -377,10 +507,11 @@ impl Garbage {
                 item.forecast.detail
             ),
             bytes: None,
+            created: None,
         }));
         findings.sort_by(|a, b| (a.code, &a.place).cmp(&(b.code, &b.place)));
         let unseen = self.unseen.into_iter().chain(outlook.unknown.iter().cloned()).collect();
-        Report { findings, more_missing: self.more_missing, unseen }
+        Report { findings, more_missing: self.more_missing, unseen, marked: self.marked }
     }
 
     fn unused(&self) -> Vec<Finding> {
@@ -390,14 +521,15 @@ impl Garbage {
                 continue;
             }
             let (certainty, why) = match (&target.suspect, self.unseen.first()) {
-                (Some(user), _) => {
-                    (Certainty::Unknown, format!("{user} contains a text that equals its name"))
+                (Some((user, property)), _) => {
+                    (Certainty::Unknown, format!("{user} contains a text that equals {property}"))
                 }
                 (None, Some(unseen)) => (Certainty::Unknown, format!("nothing seen uses it, but {unseen}")),
                 (None, None) => (Certainty::Certain, "nothing refers to it".to_owned()),
             };
             let code = Code::of(*usable);
-            findings.push(Finding { code, place: target.place.clone(), certainty, why, bytes: target.bytes });
+            let Target { bytes, created, .. } = *target;
+            findings.push(Finding { code, place: target.place.clone(), certainty, why, bytes, created });
         }
         findings
     }
@@ -437,6 +569,7 @@ impl Garbage {
                     Some(_) => format!("revision {} is beyond the history limit of {limit}", old.revision),
                 },
                 bytes: None,
+                created: old.created,
             }));
         }
         findings
@@ -468,28 +601,32 @@ fn invalid_owners(survey: &Survey) -> Vec<Finding> {
                 certainty,
                 why: format!("owner {}/{} with UID {} {what}", owner.kind, owner.name, owner.uid),
                 bytes: None,
+                created: None,
             });
         }
     }
     findings
 }
 
-/// Recognises objects that Kubernetes and its usual tools keep without a reference.
-fn is_made_by_kubernetes(usable: Usable, name: &str, metadata: &Value) -> bool {
-    let annotation = |name: &str| metadata["annotations"][name].is_string();
-    match usable {
-        Usable::ServiceAccount => name == "default",
-        Usable::ConfigMap => {
-            matches!(name, "kube-root-ca.crt" | "istio-ca-root-cert" | "openshift-service-ca.crt")
-                || annotation("control-plane.alpha.kubernetes.io/leader")
-        }
-        // The storage of Helm's releases; a token belongs to its ServiceAccount.
-        Usable::Secret => {
-            (metadata["labels"]["owner"] == "helm" && name.starts_with("sh.helm.release."))
-                || annotation("kubernetes.io/service-account.name")
-        }
-        Usable::Claim => false,
-    }
+/// Reports whether a label may be one that a program is configured to look for, and not one that many objects have.
+fn is_telling(label: &str) -> bool {
+    const COMMON: [&str; 12] = [
+        "app",
+        "chart",
+        "component",
+        "env",
+        "environment",
+        "heritage",
+        "k8s-app",
+        "name",
+        "release",
+        "team",
+        "tier",
+        "version",
+    ];
+    let is_common = |prefix: &str| label.starts_with(prefix);
+    !COMMON.contains(&label)
+        && !["app.kubernetes.io/", "helm.sh/", "kubernetes.io/"].into_iter().any(is_common)
 }
 
 /// Returns the size of an object in the store, or of a claim's volume. The contents of Secrets are never read.

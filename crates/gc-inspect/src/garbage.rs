@@ -78,7 +78,9 @@ pub async fn ask(
         let read = each(resource, Reading::Whole, &mut |object| garbage.definition(object)).await;
         unread(&mut garbage, resource, read);
     }
-    for resource in catalog.all().iter().filter(|resource| refers(resource)) {
+    let mut users: Vec<&Resource> = catalog.all().iter().filter(|resource| refers(resource)).collect();
+    users.sort_by_key(|resource| !Garbage::reads_first(resource));
+    for resource in users {
         let read = each(resource, Reading::Whole, &mut |object| garbage.refer(resource, object)).await;
         unread(&mut garbage, resource, read);
     }

@@ -2,10 +2,12 @@
 //!
 //! Fields of built-in kinds are known by their names. Those of custom resources are known by the schema of their definition:
 //! objects with a name and a key, objects whose field is called a reference, and texts that are called the name of something.
-//! Every other text of a custom resource may be a name as well, which is why it is kept apart.
+//! Every other text of a custom resource may be a name as well, which is why it is kept apart. So may be arguments and variables of
+//! containers, and annotations; those of well-known controllers are references.
 
 use serde_json::Value;
 
+use super::controllers;
 use crate::catalog::GroupResource;
 
 /// Maximum depth of documents.
@@ -97,6 +99,10 @@ pub struct Uses {
     pub claim_prefixes: Vec<(String, String)>,
     /// Texts of a custom resource that are not known to be anything else than a name.
     pub texts: Vec<String>,
+    /// Names in references of a custom resource, whatever their kind.
+    pub names: Vec<String>,
+    /// Words of a built-in object that may be a name in its own namespace.
+    pub hints: Vec<String>,
 }
 
 /// Returns the references of a built-in object.
@@ -107,6 +113,7 @@ pub(super) fn of_builtin(kind: &str, object: &Value) -> Uses {
             walk.builtin(name, value, 0);
         }
     }
+    walk.annotations(&object["metadata"]["annotations"]);
     if kind == "StatefulSet" {
         let templates = object["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten();
         for template in templates.filter_map(|template| template["metadata"]["name"].as_str()) {
@@ -191,7 +198,41 @@ impl Walk {
             "serviceAccountName" | "serviceAccount" => {
                 self.refer(&[Usable::ServiceAccount], None, text, false);
             }
+            // Of containers.
+            "args" | "command" | "value" => self.words(text),
             _ => {}
+        }
+    }
+
+    /// Words of a text that may be names.
+    fn words(&mut self, text: &str) {
+        let ends = |character: char| character.is_whitespace() || "=,:;\"'{}[]@".contains(character);
+        // `$(POD_NAMESPACE)/name` is one of its own namespace.
+        let own = |word: &'_ str| word.rsplit_once(")/").map_or(word, |(_, name)| name).to_owned();
+        let words = text.split(ends).map(|word| word.trim_start_matches('-')).filter(|word| !word.is_empty());
+        self.uses.hints.extend(words.map(own));
+    }
+
+    /// Annotations of built-in objects, in which controllers expect names.
+    fn annotations(&mut self, annotations: &Value) {
+        for (annotation, value) in annotations.as_object().into_iter().flatten() {
+            let Some(text) = value.as_str() else { continue };
+            let document = serde_json::from_str::<Value>(text).ok();
+            let document = document.filter(|document| document.is_object() || document.is_array());
+            match (controllers::named_by(annotation), document) {
+                (Some(_), Some(document)) => self.builtin("", &document, 1),
+                (Some(kinds), None) => {
+                    for name in text.split(',').map(str::trim) {
+                        let (namespace, name) = match name.split_once('/') {
+                            Some((namespace, name)) => (Some(namespace), name),
+                            None => (None, name),
+                        };
+                        self.refer(kinds, namespace, name, true);
+                    }
+                }
+                (None, _) if controllers::is_repetition(annotation) => {}
+                (None, _) => self.words(text),
+            }
         }
     }
 
@@ -200,6 +241,12 @@ impl Walk {
         let (namespace, is_optional) = (value["namespace"].as_str(), value["optional"] == true);
         let kind = value["kind"].as_str().and_then(Usable::of_kind);
         match field {
+            "annotations" => self.annotations(value),
+            // A role that gives access to objects by name is given to a program that reads them.
+            "rules" => {
+                let names = value["resourceNames"].as_array().into_iter().flatten();
+                self.uses.hints.extend(names.filter_map(Value::as_str).map(str::to_owned));
+            }
             "configMapKeyRef" | "configMapRef" | "configMap" => {
                 self.refer(&[Usable::ConfigMap], namespace, name, is_optional);
             }
@@ -209,7 +256,6 @@ impl Walk {
                 self.refer(&[Usable::Secret], namespace, name, is_optional);
             }
             "imagePullSecrets" | "secrets" => self.refer(&[Usable::Secret], namespace, name, true),
-            "claimRef" => self.refer(&[Usable::Claim], namespace, name, true),
             "paramRef" => self.refer(&Usable::ALL, namespace, name, true),
             "subjects" | "dataSource" | "dataSourceRef" | "parameters" => {
                 if let Some(kind) = kind {
@@ -274,6 +320,7 @@ impl Walk {
             return false;
         }
         let Some(name) = value["name"].as_str() else { return false };
+        self.uses.names.push(name.to_owned());
         let kind = value["kind"].as_str();
         let kinds = match (kind, kind.and_then(Usable::of_kind), Usable::of_field(field)) {
             (_, Some(kind), _) | (None, None, Some(kind)) => vec![kind],
@@ -385,7 +432,7 @@ mod tests {
                 json!({"spec": {"claimRef": {"kind": "PersistentVolumeClaim", "namespace": "m", "name": "c"},
                     "azureFile": {"secretName": "s", "secretNamespace": "k"},
                     "csi": {"controllerExpandSecretRef": {"name": "e", "namespace": "k"}}}}),
-                &["PersistentVolumeClaim m/c?", "Secret k/e", "Secret k/s"],
+                &["Secret k/e", "Secret k/s"],
             ),
             (
                 "StorageClass",

@@ -6,6 +6,9 @@ use gc_types::{ResourceId, Scope, Timestamp};
 use super::*;
 use crate::catalog::{Catalog, GroupResource};
 
+mod catalogue;
+mod kinds;
+
 fn resource(group: &str, version: &str, kind: &str, plural: &str) -> Resource {
     Resource {
         id: ResourceId(0),
@@ -32,7 +35,22 @@ fn of_kind(kind: &str) -> Resource {
         "Deployment" => resource("apps", "v1", kind, "deployments"),
         "ReplicaSet" => resource("apps", "v1", kind, "replicasets"),
         "StatefulSet" => resource("apps", "v1", kind, "statefulsets"),
-        "RoleBinding" => resource("rbac.authorization.k8s.io", "v1", kind, "rolebindings"),
+        "Service" => resource("", "v1", kind, "services"),
+        "Node" => resource("", "v1", kind, "nodes"),
+        "PersistentVolume" => resource("", "v1", kind, "persistentvolumes"),
+        "DaemonSet" => resource("apps", "v1", kind, "daemonsets"),
+        "Job" => resource("batch", "v1", kind, "jobs"),
+        "CronJob" => resource("batch", "v1", kind, "cronjobs"),
+        "HorizontalPodAutoscaler" => resource("autoscaling", "v2", kind, "horizontalpodautoscalers"),
+        "PodDisruptionBudget" => resource("policy", "v1", kind, "poddisruptionbudgets"),
+        "Ingress" => resource("networking.k8s.io", "v1", kind, "ingresses"),
+        "NetworkPolicy" => resource("networking.k8s.io", "v1", kind, "networkpolicies"),
+        "StorageClass" => resource("storage.k8s.io", "v1", kind, "storageclasses"),
+        "VolumeAttachment" => resource("storage.k8s.io", "v1", kind, "volumeattachments"),
+        "PriorityClass" => resource("scheduling.k8s.io", "v1", kind, "priorityclasses"),
+        "Role" | "ClusterRole" | "RoleBinding" | "ClusterRoleBinding" => {
+            resource("rbac.authorization.k8s.io", "v1", kind, &format!("{}s", kind.to_lowercase()))
+        }
         _ => resource("example.com", "v1", kind, "widgets"),
     }
 }
@@ -53,7 +71,18 @@ fn object(title: &str, body: Value) -> (Resource, Value) {
     (of_kind(kind), object)
 }
 
+/// What is reported beside a definition of widgets, which is in the report only where there are none.
+fn report_with_definition(users: Vec<(&str, Value)>) -> Vec<String> {
+    shown(&gathered(vec![], users, false))
+}
+
 fn report(targets: Vec<(&str, Value)>, users: Vec<(&str, Value)>, system: bool) -> Report {
+    let mut report = gathered(targets, users, system);
+    report.findings.retain(|finding| finding.code != Code::UnusedDefinition);
+    report
+}
+
+fn gathered(targets: Vec<(&str, Value)>, users: Vec<(&str, Value)>, system: bool) -> Report {
     let mut garbage = Garbage::new(system);
     for usable in [Usable::ServiceAccount, Usable::ConfigMap, Usable::Secret, Usable::Claim] {
         for (title, body) in targets.iter().filter(|(title, _)| title.starts_with(usable.kind())) {
@@ -61,7 +90,7 @@ fn report(targets: Vec<(&str, Value)>, users: Vec<(&str, Value)>, system: bool) 
             garbage.target(usable, &resource, &object);
         }
     }
-    garbage.definition(&json!({"spec": {"group": "example.com", "names": {"kind": "Widget"}, "versions": [
+    garbage.definition(&json!({"metadata": {"name": "widgets.example.com"}, "spec": {"group": "example.com", "names": {"kind": "Widget"}, "versions": [
         {"name": "v1", "schema": {"openAPIV3Schema": {"properties": {"spec": {"properties": {
             "secretName": {"type": "string"}, "title": {"type": "string"},
         }}}}}},

@@ -1,13 +1,20 @@
-//! `kubegc garbage`: what nothing uses, with sizes. It never deletes anything.
+//! `kubegc garbage`: what nothing uses, with sizes. It never deletes anything; `--quarantine` marks it.
+
+mod quarantine;
 
 use clap::Args;
 use gc_inspect::garbage::{self, GarbageAnswer};
 use gc_inspect::gather::{self, Gatherer};
 use gc_inspect::output::{self, Output};
+use gc_process::UsageError;
 use gc_process::access::Access;
+use gc_process::screen::complain;
 use gc_process::tasks::block_on;
+use gc_types::GoDuration;
 
+use super::Incomplete;
 use super::scope::ScopeFlags;
+use quarantine::{MarksAnswer, change};
 
 /// Options of `kubegc garbage`.
 #[derive(Clone, Debug, Args)]
@@ -16,13 +23,28 @@ Examples:
   kubegc garbage                          report what nothing uses, everywhere but in the namespaces of Kubernetes
   kubegc garbage -n shop                  only in one namespace
   kubegc garbage -l app=web               only objects with these labels
+  kubegc garbage --older-than 30d         only what was created more than thirty days ago
+  kubegc garbage --quarantine --yes       mark what is certainly unused with the date and the evidence, and end marks of what is used
+  kubegc garbage --end-quarantine --yes   remove all marks
   kubegc garbage -o html > garbage.html   a page to share
   kubegc garbage -o json | jq '.items[] | select(.certainty == \"Certain\") | .object'
 
-A ConfigMap, Secret, claim or ServiceAccount is unused if it has no owner and no field of any object refers to it. It is Unknown if a custom resource contains its name in a field whose meaning is not known. Programs that read objects over the API, and arguments of containers, are not seen. The contents of Secrets are never read. Nothing is deleted.")]
+A ConfigMap, Secret, claim or ServiceAccount is unused if it has no owner, no field of any object refers to it, and no controller that kubegc knows selects it. It is Unknown if a custom resource, an argument, a variable or an annotation contains its name where the meaning is not known. Programs that read objects over the API are not seen. Objects of twenty other kinds are reported if they select nothing, lead nowhere, are bound to nobody, or have ended. The contents of Secrets are never read. Nothing is deleted; --quarantine only marks, and never what is unknown.")]
 pub(crate) struct GarbageOptions {
     #[command(flatten)]
     scope: ScopeFlags,
+    /// Only what nothing uses and was created at least this long ago, such as 168h or 30d
+    #[arg(long, value_name = "DURATION")]
+    older_than: Option<String>,
+    /// Mark what is certainly unused with annotations (kubegc.io/unused-since and -because), and end marks of everything else
+    #[arg(long, conflicts_with = "selector")]
+    quarantine: bool,
+    /// Remove all marks
+    #[arg(long, conflicts_with_all = ["quarantine", "selector"])]
+    end_quarantine: bool,
+    /// Change the marks; without it, they are only shown
+    #[arg(long)]
+    yes: bool,
     /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…, html
     #[arg(short, long, default_value = "text")]
     output: Output,
@@ -33,18 +55,34 @@ pub(crate) struct GarbageOptions {
 /// `kubegc garbage`
 pub(crate) fn run(options: &GarbageOptions) -> anyhow::Result<()> {
     let patience = options.access.patience()?;
+    let older_than = options.older_than.as_deref().map(GoDuration::parse_with_days).transpose();
+    let older_than = older_than.map_err(|error| UsageError::new(format!("--older-than: {error}")))?;
     block_on(async {
         let client = options.access.connect().await?;
         let gatherer = Gatherer::new(client.clone(), gather::clock(&client).await).await?;
         let scope = options.scope.scope();
         let report = tokio::time::timeout(patience, garbage::ask(&gatherer, &scope, patience)).await;
-        let report = report.map_err(|_| {
+        let mut report = report.map_err(|_| {
             anyhow::anyhow!(
                 "not everything was read within {} s; --request-timeout allows more",
                 patience.as_secs()
             )
         })??;
+        let until = older_than.map(|age| gatherer.now.after(-age.to_milliseconds_rounded_up()));
         gather::warn(&report.unseen);
+        if options.quarantine || options.end_quarantine {
+            let marks =
+                if options.quarantine { report.quarantine(until) } else { report.end_of_quarantine() };
+            output::print(&MarksAnswer { marks: &marks, is_done: options.yes }, &options.output)?;
+            let failures = if options.yes { change(&client, &gatherer, &marks).await } else { Vec::new() };
+            for failure in &failures {
+                complain!("error: {failure}");
+            }
+            return if failures.is_empty() { Ok(()) } else { Err(Incomplete.into()) };
+        }
+        if let Some(until) = until {
+            report.keep_older_than(until);
+        }
         output::print(&GarbageAnswer { report }, &options.output)
     })?;
     Ok(())

@@ -1,0 +1,314 @@
+//! Findings about kinds that nothing refers to by name.
+
+use super::*;
+
+/// What is reported of these objects, without reasons.
+fn codes(users: Vec<(&str, Value)>) -> Vec<String> {
+    let short = |line: String| line.split_once(':').unwrap().0.to_owned();
+    shown(&report(vec![], users, false)).into_iter().map(short).collect()
+}
+
+fn pod(labels: Value) -> (&'static str, Value) {
+    ("Pod n/p", json!({"metadata": {"labels": labels}}))
+}
+
+#[test]
+fn what_selects_nothing_is_unused() {
+    let service = || ("Service n/s", json!({"spec": {"selector": {"app": "web", "role": "main"}}}));
+    let template =
+        |labels: Value| json!({"spec": {"replicas": 1, "template": {"metadata": {"labels": labels}}}});
+    for (object, other, expected) in [
+        (service(), pod(json!({"app": "web", "role": "main", "x": "y"})), &[][..]),
+        (service(), pod(json!({"app": "db"})), &["UnusedService n/s"]),
+        // Its pods have other labels now: a leader may be marked by one.
+        (service(), pod(json!({"app": "web", "role": "replica"})), &["UnusedService? n/s"]),
+        (service(), ("Deployment n/d", template(json!({"app": "web", "role": "main"}))), &[]),
+        (
+            service(),
+            ("Deployment m/d", template(json!({"app": "web", "role": "main"}))),
+            &["UnusedService n/s"],
+        ),
+        (service(), ("Widget n/w", template(json!({"app": "web", "role": "main"}))), &[]),
+        (service(), ("Widget n/w", json!({"spec": {"title": "s"}})), &["UnusedService? n/s"]),
+        (("Service n/s", json!({"spec": {}})), pod(json!({})), &[]),
+        (
+            ("Service n/s", json!({"spec": {"type": "ExternalName", "selector": {"a": "b"}}})),
+            pod(json!({})),
+            &[],
+        ),
+        (
+            ("PodDisruptionBudget n/b", json!({"spec": {"selector": {"matchLabels": {"app": "web"}}}})),
+            pod(json!({"app": "db"})),
+            &["UnusedDisruptionBudget n/b"],
+        ),
+        (("PodDisruptionBudget n/b", json!({"spec": {"selector": {}}})), pod(json!({})), &[]),
+        (
+            (
+                "PodDisruptionBudget n/b",
+                json!({"spec": {"selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]}}}),
+            ),
+            pod(json!({"app": "web"})),
+            &[],
+        ),
+        (
+            ("NetworkPolicy n/x", json!({"spec": {"podSelector": {"matchLabels": {"app": "web"}}}})),
+            pod(json!({"app": "db"})),
+            &["UnusedNetworkPolicy? n/x"],
+        ),
+        (("NetworkPolicy n/x", json!({"spec": {"podSelector": {}}})), ("Pod m/p", json!({})), &[]),
+    ] {
+        assert_eq!(codes(vec![object.clone(), other.clone()]), expected, "{object:?} {other:?}");
+    }
+}
+
+#[test]
+fn what_leads_nowhere_is_unused() {
+    let ingress = |backend: Value| {
+        ("Ingress n/i", json!({"spec": {"rules": [{"http": {"paths": [{"backend": backend}]}}]}}))
+    };
+    let to_service = || ingress(json!({"service": {"name": "s"}}));
+    let scaler = |kind: &str| {
+        ("HorizontalPodAutoscaler n/h", json!({"spec": {"scaleTargetRef": {"kind": kind, "name": "d"}}}))
+    };
+    let attachment = || {
+        (
+            "VolumeAttachment /a",
+            json!({"spec": {"nodeName": "gone", "source": {"persistentVolumeName": "v"}}}),
+        )
+    };
+    for (object, other, expected) in [
+        (to_service(), ("Service n/s", json!({})), &[][..]),
+        (to_service(), ("Service m/s", json!({})), &["UnusedIngress n/i"]),
+        (ingress(json!({"resource": {"kind": "Bucket", "name": "b"}})), ("Service m/s", json!({})), &[]),
+        (scaler("Deployment"), ("Deployment n/d", json!({"spec": {"replicas": 1}})), &[]),
+        (
+            scaler("Deployment"),
+            ("Deployment m/d", json!({"spec": {"replicas": 1}})),
+            &["UnusedAutoscaler n/h"],
+        ),
+        (scaler("Rollout"), ("Pod m/p", json!({})), &[]),
+        (attachment(), ("PersistentVolume /v", json!({})), &["UnusedVolumeAttachment /a"]),
+        (attachment(), ("Node /n", json!({})), &["UnusedVolumeAttachment /a"]),
+    ] {
+        assert_eq!(codes(vec![object.clone(), other.clone()]), expected, "{object:?} {other:?}");
+    }
+}
+
+#[test]
+fn rights_without_a_subject_are_unused() {
+    let account =
+        |name: &str, namespace: &str| json!({"kind": "ServiceAccount", "name": name, "namespace": namespace});
+    let binding = |kind: &str, subjects: Value| {
+        let role = json!({"kind": kind, "name": "r"});
+        ("RoleBinding n/b", json!({"roleRef": role, "subjects": subjects}))
+    };
+    let role = || ("Role n/r", json!({}));
+    let labelled = |key: &str| ("ClusterRole /r", json!({"metadata": {"labels": {key: "x"}}}));
+    let user = || json!([{"kind": "User", "name": "u"}]);
+    for (objects, expected) in [
+        (vec![role()], &["UnusedRole n/r"][..]),
+        (vec![role(), binding("Role", user())], &[]),
+        (vec![role(), binding("Role", json!([account("here", "n")]))], &[]),
+        (vec![role(), binding("Role", json!([account("gone", "n")]))], &["UnusedBinding n/b"]),
+        (vec![role(), binding("Role", json!([account("gone", "n"), {"kind": "Group", "name": "g"}]))], &[]),
+        (vec![binding("ClusterRole", user())], &["UnusedBinding n/b"]),
+        (vec![labelled("x"), binding("ClusterRole", user())], &[]),
+        (vec![labelled("x")], &["UnusedClusterRole? /r"]),
+        (vec![labelled("kubernetes.io/bootstrapping")], &[]),
+        (vec![labelled("rbac.authorization.k8s.io/aggregate-to-admin")], &[]),
+    ] {
+        let found = report(
+            vec![("ServiceAccount n/here", json!({"metadata": {"annotations": {"kubegc.io/keep": "true"}}}))],
+            objects.clone(),
+            false,
+        );
+        let lines: Vec<String> =
+            shown(&found).into_iter().map(|line| line.split_once(':').unwrap().0.to_owned()).collect();
+        assert_eq!(lines, expected, "{objects:?}");
+    }
+}
+
+#[test]
+fn volumes_and_classes_without_a_use() {
+    let volume = |phase: &str, policy: &str| {
+        (
+            "PersistentVolume /v",
+            json!({"spec": {"persistentVolumeReclaimPolicy": policy, "storageClassName": "c",
+            "capacity": {"storage": "1Gi"}, "claimRef": {"namespace": "n", "name": "a"}}, "status": {"phase": phase}}),
+        )
+    };
+    for (phase, policy, expected) in [
+        ("Bound", "Retain", &[][..]),
+        ("Released", "Retain", &["UnusedVolume /v"]),
+        ("Released", "Delete", &["UnusedVolume? /v"]),
+        ("Failed", "Delete", &["UnusedVolume /v"]),
+        ("Available", "Retain", &["UnusedVolume? /v"]),
+    ] {
+        assert_eq!(codes(vec![volume(phase, policy)]), expected, "{phase} {policy}");
+    }
+    let found = report(vec![], vec![volume("Released", "Retain")], false);
+    assert_eq!(found.findings[0].bytes, Some(1 << 30));
+    let class = |name: &'static str, body: Value| (name, body);
+    let storage = || class("StorageClass /c", json!({}));
+    let priority = || class("PriorityClass /c", json!({}));
+    for (objects, expected) in [
+        (vec![storage()], &["UnusedStorageClass? /c"][..]),
+        (vec![storage(), volume("Bound", "Retain")], &[]),
+        (
+            vec![
+                storage(),
+                class(
+                    "StatefulSet n/s",
+                    json!({"spec": {"volumeClaimTemplates": [{"spec": {"storageClassName": "c"}}]}}),
+                ),
+            ],
+            &[],
+        ),
+        (
+            vec![class(
+                "StorageClass /c",
+                json!({"metadata": {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}),
+            )],
+            &[],
+        ),
+        (vec![priority()], &["UnusedPriorityClass? /c"]),
+        (
+            vec![
+                priority(),
+                class(
+                    "CronJob n/j",
+                    json!({"spec": {"jobTemplate": {"spec": {"template": {"spec": {"priorityClassName": "c"}}}}}}),
+                ),
+            ],
+            &[],
+        ),
+        (vec![class("PriorityClass /c", json!({"globalDefault": true}))], &[]),
+    ] {
+        assert_eq!(codes(objects.clone()), expected, "{objects:?}");
+    }
+}
+
+/// The claim of a volume is not used by being bound: what is bound and not mounted is the most expensive garbage.
+#[test]
+fn a_bound_claim_that_no_pod_mounts_is_unused() {
+    let claim = (
+        "PersistentVolumeClaim n/data",
+        json!({"spec": {"volumeName": "v"}, "status": {"phase": "Bound", "capacity": {"storage": "10Gi"}}}),
+    );
+    let volume = (
+        "PersistentVolume /v",
+        json!({"spec": {"claimRef": {"kind": "PersistentVolumeClaim", "namespace": "n", "name": "data"}}, "status": {"phase": "Bound"}}),
+    );
+    let found = report(vec![claim.clone()], vec![volume.clone()], false);
+    assert_eq!(shown(&found), ["UnusedClaim n/data: nothing refers to it"]);
+    assert_eq!(found.findings[0].bytes, Some(10 << 30));
+    let pod = ("Pod n/p", json!({"spec": {"volumes": [{"persistentVolumeClaim": {"claimName": "data"}}]}}));
+    assert_eq!(shown(&report(vec![claim], vec![volume, pod], false)), [""; 0]);
+}
+
+#[test]
+fn what_has_ended_or_is_idle_is_reported() {
+    let done = |kind: &str| json!([{"type": kind, "status": "True"}]);
+    for (object, expected) in [
+        (("Pod n/p", json!({"status": {"phase": "Succeeded"}})), &["FinishedPod n/p"][..]),
+        (("Pod n/p", json!({"status": {"phase": "Running"}})), &[]),
+        (("Job n/j", json!({"spec": {}, "status": {"conditions": done("Failed")}})), &["FinishedJob n/j"]),
+        (("Job n/j", json!({"spec": {}, "status": {"conditions": done("Suspended")}})), &[]),
+        (
+            (
+                "Job n/j",
+                json!({"spec": {"ttlSecondsAfterFinished": 9}, "status": {"conditions": done("Complete")}}),
+            ),
+            &[],
+        ),
+        (
+            (
+                "Job n/j",
+                json!({"metadata": {"annotations": {"helm.sh/hook": "pre-install"}}, "spec": {}, "status": {"conditions": done("Complete")}}),
+            ),
+            &["FinishedJob? n/j"],
+        ),
+        (("Deployment n/d", json!({"spec": {"replicas": 0}})), &["IdleWorkload? n/d"]),
+        (("Deployment n/d", json!({"spec": {}})), &[]),
+        (
+            ("DaemonSet n/d", json!({"status": {"observedGeneration": 2, "desiredNumberScheduled": 0}})),
+            &["IdleWorkload? n/d"],
+        ),
+        (("DaemonSet n/d", json!({"status": {}})), &[]),
+        (("Pod kube-system/p", json!({"status": {"phase": "Failed"}})), &[]),
+    ] {
+        assert_eq!(codes(vec![object.clone()]), expected, "{object:?}");
+    }
+}
+
+#[test]
+fn definitions_without_objects_are_not_certainly_unused() {
+    let unused = |users| {
+        let found = report_with_definition(users);
+        found.into_iter().filter(|line| line.starts_with("UnusedDefinition")).collect::<Vec<_>>()
+    };
+    assert_eq!(unused(vec![]), ["UnusedDefinition? /widgets.example.com: there is no object of its kind"]);
+    assert_eq!(unused(vec![("Widget n/w", json!({}))]), [""; 0]);
+}
+
+/// What is not older than asked for is left out, with everything that is not about disuse.
+#[test]
+fn age_narrows_the_report() {
+    let at = |created: &str| json!({"metadata": {"creationTimestamp": created}});
+    let pod = json!({"spec": {"volumes": [{"configMap": {"name": "missing"}}]}});
+    let mut found = report(
+        vec![
+            ("ConfigMap n/old", at("2026-12-01T00:00:00Z")),
+            ("ConfigMap n/new", at("2027-01-14T00:00:00Z")),
+        ],
+        vec![("Pod n/p", pod)],
+        false,
+    );
+    assert_eq!(found.findings.len(), 3);
+    found.keep_older_than(Timestamp(1_800_000_000_000).after(-7 * 24 * 3_600_000));
+    assert_eq!(shown(&found), ["UnusedConfigMap n/old: nothing refers to it"]);
+}
+
+/// Marks are set on what is certainly unused, stay with their date, and end with a use or a doubt.
+#[test]
+fn marks_follow_what_is_certain() {
+    let marked = json!({"metadata": {"annotations": {"kubegc.io/unused-since": "2027-01-01T00:00:00Z"}}});
+    let targets = vec![
+        ("ConfigMap n/fresh", json!({})),
+        ("ConfigMap n/known", marked.clone()),
+        ("ConfigMap n/used", marked.clone()),
+        ("ConfigMap n/doubt", marked.clone()),
+        ("ConfigMap n/doubt-too", json!({})),
+    ];
+    let users = vec![
+        ("Pod n/p", json!({"spec": {"volumes": [{"configMap": {"name": "used"}}]}})),
+        ("Widget n/w", json!({"spec": {"title": "doubt"}})),
+        ("Widget n/v", json!({"spec": {"title": "doubt-too"}})),
+        ("Service n/s", json!({"metadata": marked["metadata"], "spec": {"selector": {"app": "none"}}})),
+    ];
+    let found = report(targets, users, false);
+    let shown = |marks: Vec<Mark>| -> Vec<String> {
+        marks.into_iter().map(|mark| format!("{} {:?}", mark.place.name, mark.change)).collect()
+    };
+    let since = "Keep(\"2027-01-01T00:00:00Z\")";
+    assert_eq!(
+        shown(found.quarantine(None)),
+        [
+            "doubt Remove".to_owned(),
+            "fresh Set(\"UnusedConfigMap: nothing refers to it\")".to_owned(),
+            format!("known {since}"),
+            "used Remove".to_owned(),
+            format!("s {since}"),
+        ]
+    );
+    assert_eq!(shown(found.quarantine(Some(Timestamp(0)))).len(), 4, "what is young is not marked");
+    assert_eq!(shown(found.end_of_quarantine()), ["doubt Remove", "known Remove", "used Remove", "s Remove"]);
+    let mark = &found.quarantine(None)[1];
+    assert_eq!(
+        mark.patch(Timestamp(1_800_000_000_000)),
+        Some(
+            json!({"metadata": {"uid": "uid-fresh", "annotations": {"kubegc.io/unused-since": "2027-01-15T08:00:00Z",
+            "kubegc.io/unused-because": "UnusedConfigMap: nothing refers to it"}}})
+        )
+    );
+}
