@@ -18,6 +18,8 @@ mod cluster;
 mod configuration;
 #[path = "node/silent.rs"]
 mod silent;
+#[path = "node/stops.rs"]
+mod stops;
 #[path = "node/terminal.rs"]
 mod terminal;
 

@@ -1,6 +1,8 @@
 //! The page of `kubegc run`: who may ask, what is shown to whom, and which orders it takes.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::Method;
 use kube::client::Body;
@@ -8,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::Kubegc;
 use crate::support_cluster::{Admin, LEASE, QUICK_LEASE, Run, kubeconfig, kubegc, privileged_for_all, until};
+use crate::support_proxy::{Fault, Proxy};
 
 /// An answer: code, `Set-Cookie`, document.
 type Answer = (u16, String, Value);
@@ -313,6 +316,43 @@ fn a_link_opens_a_session_that_gives_orders_with_the_rights_of_its_user() {
     until("they are resumed", || overview(&ann)["mode"]["state"] == "Acting");
     assert_eq!(post("logout", &ann, &json!({})).0, 200);
     assert_eq!(browser.get("/kubegc/v1/overview", &ann).0, 401);
+}
+
+/// A deletion that happened is answered as one, although nothing can be read any more right after it.
+#[test]
+fn a_deletion_that_happened_is_no_error() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let token = account(&admin, "kube-system", "root");
+    admin.create(
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        &json!({"metadata": {"name": "root"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": "root"}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}}),
+    );
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let owned = admin.create(maps, &json!({"metadata": {"name": "owned"}}));
+    let proxy = Proxy::start(&privileged_for_all(&server));
+    let mut arguments = vec!["--ui-bind-address=127.0.0.1:0", "--ui-orders"];
+    arguments.extend(QUICK_LEASE);
+    let run = Run::with(&proxy.kubeconfig(), &arguments);
+    let browser = Browser::of(&address_of(&run));
+    let (token, is_deleted) = (bearer(&token), Arc::new(AtomicBool::new(false)));
+    let headers = [("authorization", token.as_str())];
+    until("the page knows the user", || browser.get("/kubegc/v1/overview", &headers).0 == 200);
+    let seen = Arc::clone(&is_deleted);
+    let follows_deletion = move |method: &Method, path: &str| {
+        let is_deletion = method == Method::DELETE && path.contains("/configmaps/owned");
+        seen.fetch_or(is_deletion, Ordering::Relaxed) && !is_deletion
+    };
+    proxy.inject(follows_deletion, Fault::Answer { code: 500, retry_after: None });
+    let order = json!({"resource": "configmaps", "namespace": "default", "name": "owned",
+        "uid": owned["metadata"]["uid"], "policy": "background", "objects": 1, "lostVolumes": 0});
+    let answer = browser.ask(Method::POST, "/kubegc/v1/delete", &headers, &order);
+    assert_eq!(answer.0, 202, "{answer:?}");
+    assert!(is_deleted.load(Ordering::Relaxed));
+    assert_eq!(admin.get(&format!("{maps}/owned")).0, 404);
+    proxy.heal();
 }
 
 /// The address of the page that this process says it serves.

@@ -101,3 +101,42 @@ fn a_finalizer_is_removed_by_hand_and_shown_later() {
     let (_, text) = kubegc(server, &["journal", "--journal", file]);
     assert!(text.contains("remove-finalizer"), "{text}");
 }
+
+/// A command that `stuck` has printed removes the finalizer of the object that it was printed for, and leaves one that was created
+/// again under its name alone.
+#[test]
+fn printed_commands_are_about_the_object_that_was_seen() {
+    let Some(up) = Up::start(&[]) else { return };
+    let server = &up.server;
+    let delete_held = || {
+        up.apply(&map("held", &json!({"finalizers": ["widgets.acme.dev/hold"]})));
+        up.run(&["delete", "cm/held", "--wait=false"]);
+    };
+    let printed = || {
+        let (code, text) = kubegc(server, &["stuck", "-n", "default", "--for", "0s", "-o", "json"]);
+        let document: Value =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{code} {error}: {text}"));
+        document["items"][0]["force"]["command"].as_str().unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    let paste = |command: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).env("KUBECONFIG", &server.kubeconfig);
+        shell.output().unwrap().status.success()
+    };
+    delete_held();
+    let old = printed();
+    assert!(old.starts_with("kubectl -n default patch"), "{old}");
+    up.run(&[
+        "patch",
+        "cm/held",
+        "--type=json",
+        "-p",
+        r#"[{"op": "remove", "path": "/metadata/finalizers"}]"#,
+    ]);
+    up.until_gone("cm/held");
+    delete_held();
+    assert!(!paste(&old), "it was printed for another object");
+    assert_eq!(up.field("cm/held", ".metadata.finalizers[0]"), "widgets.acme.dev/hold");
+    assert!(paste(&printed()));
+    up.until_gone("cm/held");
+}
