@@ -80,7 +80,6 @@ fn the_server_answers_as_kube_apiserver_does() {
     replay(&server, "api", "api");
 }
 
-
 /// Replays generated stories and returns what the runner printed, and whether nothing differed.
 fn replay_stories(server: &Kubegc, arguments: &[&str]) -> (String, bool) {
     let stories = recordings("stories");
