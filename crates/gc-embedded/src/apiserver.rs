@@ -495,7 +495,9 @@ fn etcd_options(options: &ServerOptions) -> anyhow::Result<EtcdOptions> {
         Some(ca) => Some(EtcdTls { ca: read(ca)?, identity }),
         None => None,
     };
-    Ok(EtcdOptions { prefix: options.etcd_prefix.clone(), tls, ..EtcdOptions::default() })
+    let budget = options.memory_budget.unwrap_or_else(MemoryBudget::of_machine);
+    let largest_list = usize::try_from(budget.bytes()).unwrap_or(usize::MAX);
+    Ok(EtcdOptions { prefix: options.etcd_prefix.clone(), tls, largest_list, ..EtcdOptions::default() })
 }
 
 /// Prints how to use the server. The last line says that it is ready.

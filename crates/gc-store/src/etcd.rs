@@ -3,6 +3,7 @@
 //! Revisions and data are etcd's own: reads and writes go there every time, and an outage is an error rather than a
 //! guess. Only watches are served from here, by one watch of etcd per process.
 
+mod answers;
 mod client;
 mod compactor;
 mod convert;
@@ -25,14 +26,19 @@ use tokio::runtime::Runtime;
 
 use crate::memory::WATCH_LAG;
 use crate::mvcc::HistoryOptions;
+use answers::FetchedRange;
 use client::{CallError, EtcdClient};
 use convert::{REQUEST_LIMIT, Refusal};
 use feed::Feed;
 use members::Repeat;
-use protocol::{Compare, DeleteRangeRequest, Operation, PutRequest, RangeRequest, TxnRequest};
+use protocol::{
+    Compare, DeleteRangeRequest, LARGEST_MESSAGE, Operation, PutRequest, RangeRequest, TxnRequest,
+};
 
 /// Number of keys that one request of a range reads.
 const PAGE: usize = 2000;
+/// A page that is too large is read again as one of so many times fewer keys.
+const PAGE_DIVISOR: usize = 16;
 /// Threads of the runtime for calls to etcd.
 const THREADS: usize = 2;
 
@@ -49,6 +55,8 @@ pub struct EtcdOptions {
     pub history: HistoryOptions,
     /// Maximum lag of a watcher in changes, before it is ended with [`StorageError::Lagged`].
     pub watch_lag: usize,
+    /// Largest number of bytes of one list; a larger one is an error.
+    pub largest_list: usize,
     /// TLS material, for endpoints with `https://`.
     pub tls: Option<EtcdTls>,
 }
@@ -61,6 +69,7 @@ impl Default for EtcdOptions {
             compaction_interval: Some(Duration::from_mins(5)),
             history: HistoryOptions::default(),
             watch_lag: WATCH_LAG,
+            largest_list: 1 << 30,
             tls: None,
         }
     }
@@ -142,6 +151,7 @@ pub struct EtcdStorage {
     names: Names,
     feed: Arc<Feed>,
     timeout: Duration,
+    largest_list: usize,
     /// History before this is known to be compacted.
     compacted: AtomicU64,
 }
@@ -200,7 +210,8 @@ impl EtcdStorage {
             runtime.spawn(compactor::run(client.clone(), keys.clone(), Arc::clone(&feed), interval));
         }
         let compacted = AtomicU64::new(0);
-        Ok(Self { runtime: Some(runtime), client, names: keys, feed, timeout: options.timeout, compacted })
+        let (timeout, largest_list) = (options.timeout, options.largest_list);
+        Ok(Self { runtime: Some(runtime), client, names: keys, feed, timeout, largest_list, compacted })
     }
 
     /// Runs a request to completion, on the store's threads.
@@ -232,19 +243,28 @@ impl EtcdStorage {
         })
     }
 
+    /// A read of one key, or of none.
     fn fetch(&self, request: RangeRequest, at: Option<Revision>) -> Result<FetchedRange, StorageError> {
+        self.page(request, at)?.ok_or_else(|| {
+            StorageError::Broken(format!("etcd's answer is larger than {} MiB", LARGEST_MESSAGE >> 20))
+        })
+    }
+
+    /// A read of several keys; `None` if the answer is too large.
+    fn page(
+        &self,
+        request: RangeRequest,
+        at: Option<Revision>,
+    ) -> Result<Option<FetchedRange>, StorageError> {
         let request = RangeRequest { revision: at.map_or(0, convert::to_etcd), ..request };
-        let client = self.client.clone();
-        let answer = self.read(at, async move { client.range(request).await })?;
-        let newest = convert::made_at(answer.header.as_ref());
-        let count = u64::try_from(answer.count).unwrap_or(0);
-        let mut items = Vec::with_capacity(answer.kvs.len());
-        for found in answer.kvs {
-            if let Some(key) = convert::local_key(&self.names.data, &found.key)? {
-                items.push(convert::item(key, found));
+        let (client, asked) = (self.client.clone(), request.clone());
+        let answer = self.read(at, async move {
+            match client.range(request).await {
+                Err(error) if Refusal::of(&error) == Refusal::LargeAnswer => Ok(None),
+                answer => answer.map(Some),
             }
-        }
-        Ok(FetchedRange { items, count, revision: at.unwrap_or(newest) })
+        })?;
+        answer.map(|answer| answers::range(&self.names.data, &asked, answer, at)).transpose()
     }
 
     fn transaction(&self, transaction: &Transaction) -> TxnRequest {
@@ -274,14 +294,6 @@ fn count_of(key: String) -> RangeRequest {
     RangeRequest { count_only: true, ..one(key) }
 }
 
-/// The result of one request of a range.
-struct FetchedRange {
-    items: Vec<KeyValue>,
-    /// The number of keys in the range, including those beyond the limit.
-    count: u64,
-    revision: Revision,
-}
-
 impl Storage for EtcdStorage {
     fn blocks(&self) -> Blocking {
         Blocking::Always
@@ -302,6 +314,7 @@ impl Storage for EtcdStorage {
         let mut after: Option<Key> = options.after.clone();
         let mut at = options.at;
         let mut items: Vec<KeyValue> = Vec::new();
+        let (mut bytes, mut page_keys, mut left) = (0, PAGE, None);
         loop {
             let start = match after.as_deref() {
                 Some(after) if after >= prefix => self.names.key(after) + "\0",
@@ -312,11 +325,24 @@ impl Storage for EtcdStorage {
                 let seen = self.fetch(count_of(start), at)?;
                 return Ok(RangeAnswer { items, more: false, remaining: 0, revision: seen.revision });
             }
-            let page = PAGE.min(limit - items.len());
+            let page = page_keys.min(limit - items.len());
             let limit_of_page = i64::try_from(page).unwrap_or(i64::MAX);
             let wanted = RangeRequest { range_end: end.clone(), limit: limit_of_page, ..one(start) };
-            let found = self.fetch(wanted, at)?;
-            let remaining = found.count.saturating_sub(found.items.len() as u64);
+            let Some(found) =
+                (if page == 1 { self.fetch(wanted, at).map(Some)? } else { self.page(wanted, at)? })
+            else {
+                page_keys = page.div_ceil(PAGE_DIVISOR);
+                continue;
+            };
+            let remaining = answers::remaining(&found, left)?;
+            left = Some(remaining);
+            bytes += found.items.iter().map(answers::item_bytes).sum::<usize>();
+            if bytes > self.largest_list {
+                return Err(StorageError::Broken(format!(
+                    "a list of etcd's keys is larger than {} MiB",
+                    self.largest_list >> 20
+                )));
+            }
             items.extend(found.items);
             if remaining == 0 || items.len() >= limit {
                 return Ok(RangeAnswer { items, more: remaining > 0, remaining, revision: found.revision });
@@ -340,7 +366,7 @@ impl Storage for EtcdStorage {
                 refusal => plain(refusal, &error),
             })?;
         if answer.succeeded {
-            return Ok(Committed::Done(convert::made_at(answer.header.as_ref())));
+            return Ok(Committed::Done(answers::made_at(convert::made_at(answer.header.as_ref()))?));
         }
         let present = transaction.conditions.iter().enumerate().map(|(number, condition)| {
             let found = answer.range(number)?.kvs.first()?;
@@ -467,7 +493,7 @@ fn plain(refusal: Refusal, error: &CallError) -> StorageError {
         Refusal::Full => StorageError::Full,
         Refusal::Broken(reason) => StorageError::Broken(reason),
         Refusal::Unavailable(reason) => StorageError::Unavailable(reason),
-        Refusal::TooLarge | Refusal::Compacted | Refusal::Future => {
+        Refusal::TooLarge | Refusal::LargeAnswer | Refusal::Compacted | Refusal::Future => {
             StorageError::Broken(convert::describe(error))
         }
     }

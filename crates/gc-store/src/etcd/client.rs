@@ -14,8 +14,8 @@ use tonic_prost::ProstCodec;
 
 use super::members::{Member, Members, Repeat, Trouble};
 use super::protocol::{
-    CompactionRequest, Empty, PutRequest, PutResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse,
-    WatchCreateRequest, WatchRequest, WatchResponse,
+    CompactionRequest, Empty, LARGEST_MESSAGE, PutRequest, PutResponse, RangeRequest, RangeResponse,
+    TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse,
 };
 use super::{EtcdOptions, EtcdTls};
 
@@ -192,8 +192,8 @@ where
 }
 
 async fn ready(channel: Channel) -> Result<tonic::client::Grpc<Channel>, CallError> {
-    // etcd's contents were written within its own limit, and a page of them may exceed gRPC's default of 4 MiB.
-    let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(usize::MAX);
+    // A page of etcd's contents may exceed gRPC's default of 4 MiB. The memory for a message is taken when its length is read.
+    let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(LARGEST_MESSAGE);
     grpc.ready().await?;
     Ok(grpc)
 }

@@ -34,6 +34,8 @@ pub(super) enum Refusal {
     Future,
     Full,
     TooLarge,
+    /// The answer is larger than what is read.
+    LargeAnswer,
     Unavailable(String),
     Broken(String),
 }
@@ -49,6 +51,7 @@ impl Refusal {
         match status.code() {
             Code::OutOfRange if message.contains("compacted") => Self::Compacted,
             Code::OutOfRange if message.contains("future") => Self::Future,
+            Code::OutOfRange if message.contains("decoded message length too large") => Self::LargeAnswer,
             Code::ResourceExhausted if message.contains("space exceeded") => Self::Full,
             Code::ResourceExhausted if message.contains("larger than max") => Self::TooLarge,
             Code::InvalidArgument if message.contains("too large") => Self::TooLarge,

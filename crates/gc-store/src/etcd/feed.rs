@@ -14,17 +14,20 @@ use std::time::Duration;
 
 use gc_store_api::{Change, Revision, StorageError};
 
+use super::answers::{Step, WatchReader};
 use super::client::{CallError, EtcdClient, MemberWatch};
 use super::convert::{self, Refusal, describe};
-use super::protocol::{PutRequest, RangeRequest, WatchCreateRequest, WatchResponse};
+use super::protocol::{Event, PutRequest, RangeRequest, WatchCreateRequest};
 use super::{Names, after_prefix};
 use crate::hub::{Hub, HubStream, lock};
 use crate::mvcc::HistoryOptions;
 
 /// The delays between attempts to resume the watch.
 const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(2);
-/// Maximum lag of a watcher in changes; beyond it, it has to list again.
-const CATCH_UP: usize = 262_144;
+/// Maximum lag of a watcher in changes and their bytes; beyond it, it has to list again.
+const CATCH_UP: (usize, usize) = (262_144, 256 << 20);
+/// Maximum time to catch up, in terms of the patience for each response: one after the other may be of no use.
+const CATCH_UP_RESPONSES: u32 = 12;
 
 #[derive(Debug)]
 pub(super) struct Feed {
@@ -42,15 +45,6 @@ struct Window {
     bytes: usize,
     from: Revision,
     until: Revision,
-}
-
-/// The meaning of a response for the reader of the stream.
-enum Step {
-    /// Changes of whole revisions, up to that one.
-    Changes(Vec<Arc<Change>>, Revision),
-    /// Nothing changed up to that revision.
-    Progress(Revision),
-    Nothing,
 }
 
 impl Feed {
@@ -85,9 +79,10 @@ impl Feed {
     async fn follow(&self, client: &EtcdClient) -> Result<(), StorageError> {
         let after = lock(&self.window).until;
         let mut stream = open(client, &self.names, after).await?;
+        let mut reader = WatchReader::new(after);
         while let Some(response) = stream.message().await.map_err(|error| failed(&error))? {
-            match self.understand(response, after)? {
-                Step::Changes(changes, until) => self.extend(&changes, until),
+            match reader.read(response)? {
+                Step::Events(events, until) => self.extend(&self.changes(events)?, until),
                 Step::Progress(until) => self.extend(&[], until),
                 Step::Nothing => {}
             }
@@ -95,30 +90,15 @@ impl Feed {
         Ok(())
     }
 
-    fn understand(&self, response: WatchResponse, after: Revision) -> Result<Step, StorageError> {
-        if response.canceled {
-            return Err(match convert::revision(response.compact_revision) {
-                Revision(0) => {
-                    StorageError::Unavailable(format!("watch refused: {}", response.cancel_reason))
-                }
-                oldest => StorageError::Compacted { requested: after, oldest },
-            });
-        }
-        if response.created {
-            return Ok(Step::Nothing);
-        }
-        let revisions =
-            response.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.mod_revision);
-        let Some(last) = revisions.max() else {
-            return Ok(Step::Progress(convert::made_at(response.header.as_ref())));
-        };
-        let mut changes = Vec::with_capacity(response.events.len());
-        for event in response.events {
+    /// The changes of whole revisions.
+    fn changes(&self, events: Vec<Event>) -> Result<Vec<Arc<Change>>, StorageError> {
+        let mut changes = Vec::with_capacity(events.len());
+        for event in events {
             changes.extend(convert::change(&self.names.data, event)?.map(Arc::new));
         }
         // The changes of one transaction come in the order in which they were written; the trait promises key order.
         changes.sort_by(|left, right| (left.revision, &left.key).cmp(&(right.revision, &right.key)));
-        Ok(Step::Changes(changes, convert::revision(last)))
+        Ok(changes)
     }
 
     fn extend(&self, changes: &[Arc<Change>], until: Revision) {
@@ -179,7 +159,8 @@ impl Feed {
     ) -> Result<HubStream, StorageError> {
         let mut missed = VecDeque::new();
         let mut reached = after;
-        let mut stream = None;
+        let (mut missed_bytes, mut reader, mut stream) = (0, WatchReader::new(after), None);
+        let ends = tokio::time::Instant::now() + patience * CATCH_UP_RESPONSES;
         loop {
             {
                 let window = lock(&self.window);
@@ -200,16 +181,23 @@ impl Feed {
                 .map_err(|_| StorageError::Unavailable("etcd did not send its history in time".to_owned()))?
                 .map_err(|error| failed(&error))?
                 .ok_or_else(|| StorageError::Unavailable("etcd ended the watch".to_owned()))?;
-            match self.understand(response, after)? {
-                Step::Changes(changes, until) => {
-                    missed.extend(changes.into_iter().filter(|change| change.key.starts_with(prefix)));
+            match reader.read(response)? {
+                Step::Events(events, until) => {
+                    let changes = self.changes(events)?.into_iter();
+                    for change in changes.filter(|change| change.key.starts_with(prefix)) {
+                        missed_bytes += size(&change);
+                        missed.push_back(change);
+                    }
                     reached = until;
                 }
                 Step::Progress(until) => reached = until,
                 Step::Nothing => {}
             }
-            if missed.len() > CATCH_UP {
-                return Err(StorageError::Lagged { limit: CATCH_UP });
+            if missed.len() > CATCH_UP.0 || missed_bytes > CATCH_UP.1 {
+                return Err(StorageError::Lagged { limit: missed.len() });
+            }
+            if tokio::time::Instant::now() >= ends {
+                return Err(StorageError::Unavailable("etcd did not send its history in time".to_owned()));
             }
         }
     }
@@ -248,6 +236,7 @@ async fn open(client: &EtcdClient, names: &Names, after: Revision) -> Result<Mem
         start_revision: convert::to_etcd(Revision(after.0 + 1)),
         progress_notify: true,
         prev_kv: true,
+        fragment: true,
     };
     client.watch(request).await.map_err(|error| failed(&error))
 }
@@ -268,6 +257,7 @@ async fn newest(client: &EtcdClient, names: &Names) -> Result<Revision, CallErro
 fn failed(error: &CallError) -> StorageError {
     match Refusal::of(error) {
         Refusal::Broken(reason) => StorageError::Broken(reason),
+        Refusal::LargeAnswer => StorageError::Broken(describe(error)),
         _ => StorageError::Unavailable(describe(error)),
     }
 }

@@ -6,6 +6,10 @@
 use bytes::Bytes;
 use prost::{Enumeration, Message, Oneof};
 
+/// Largest message that is read. A page of a list that is larger is read again in smaller ones; a watch comes in fragments, which are
+/// smaller by far (etcd's `--max-request-bytes`, 1.5 MiB by default).
+pub(super) const LARGEST_MESSAGE: usize = 64 << 20;
+
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ResponseHeader {
     #[prost(uint64, tag = "1")]
@@ -216,6 +220,9 @@ pub(super) struct WatchCreateRequest {
     pub(super) progress_notify: bool,
     #[prost(bool, tag = "6")]
     pub(super) prev_kv: bool,
+    /// Large responses come in parts.
+    #[prost(bool, tag = "8")]
+    pub(super) fragment: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -237,6 +244,9 @@ pub(super) struct WatchResponse {
     pub(super) compact_revision: i64,
     #[prost(string, tag = "6")]
     pub(super) cancel_reason: String,
+    /// The next response continues this one.
+    #[prost(bool, tag = "7")]
+    pub(super) fragment: bool,
     #[prost(message, repeated, tag = "11")]
     pub(super) events: Vec<Event>,
 }

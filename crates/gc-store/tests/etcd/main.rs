@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // tests
 
 mod cluster;
+mod hostile;
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of kubegc")]
 #[path = "../support/etcd.rs"]
 mod process;

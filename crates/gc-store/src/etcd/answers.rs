@@ -1,0 +1,225 @@
+//! The checks of etcd's answers before they are believed: whoever answers in etcd's place, or an etcd that is broken, costs a bounded
+//! amount of memory and time, and is an error.
+
+use bytes::Bytes;
+use gc_store_api::{KeyValue, Revision, StorageError};
+
+use super::convert;
+use super::protocol::{Event, LARGEST_MESSAGE, RangeRequest, RangeResponse, WatchResponse};
+
+/// The result of one request of a range.
+#[derive(Debug)]
+pub(super) struct FetchedRange {
+    pub(super) items: Vec<KeyValue>,
+    /// The number of keys in the range, including those beyond the limit.
+    pub(super) count: u64,
+    pub(super) revision: Revision,
+}
+
+fn broken(what: impl std::fmt::Display) -> StorageError {
+    StorageError::Broken(format!("etcd's answer cannot be believed: {what}"))
+}
+
+/// The revision of an answer.
+pub(super) fn made_at(revision: Revision) -> Result<Revision, StorageError> {
+    if revision == Revision(0) { Err(broken("it has no revision")) } else { Ok(revision) }
+}
+
+/// What a request of a range was answered, at the requested revision or the newest.
+pub(super) fn range(
+    data: &str,
+    request: &RangeRequest,
+    answer: RangeResponse,
+    at: Option<Revision>,
+) -> Result<FetchedRange, StorageError> {
+    let newest = made_at(convert::made_at(answer.header.as_ref()))?;
+    let revision = at.unwrap_or(newest);
+    let count = u64::try_from(answer.count).map_err(|_| broken("it counts fewer than no keys"))?;
+    let limit = match (request.count_only, request.range_end.is_empty()) {
+        (true, _) => 0,
+        (false, true) => 1,
+        (false, false) => {
+            usize::try_from(request.limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX)
+        }
+    };
+    if answer.kvs.len() > limit || answer.kvs.len() as u64 > count {
+        return Err(broken(format_args!("{} keys of {count}, and {limit} were asked for", answer.kvs.len())));
+    }
+    let mut items: Vec<KeyValue> = Vec::with_capacity(answer.kvs.len());
+    let mut last: Option<Vec<u8>> = None;
+    for found in answer.kvs {
+        let is_inside = if request.range_end.is_empty() {
+            found.key == request.key
+        } else {
+            found.key >= request.key && found.key < request.range_end
+        };
+        if !is_inside || last.as_ref().is_some_and(|last| *last >= found.key) {
+            return Err(broken("a key that was not asked for, or not in order"));
+        }
+        let written = convert::revision(found.mod_revision);
+        if written == Revision(0) || written > revision {
+            return Err(broken(format_args!("a key of revision {written} at revision {revision}")));
+        }
+        last = Some(found.key.clone());
+        if let Some(key) = convert::local_key(data, &found.key)? {
+            items.push(convert::item(key, found));
+        }
+    }
+    Ok(FetchedRange { items, count, revision })
+}
+
+/// The number of keys after a page, which is not what it was before: pages that contradict one another have no end.
+pub(super) fn remaining(page: &FetchedRange, before: Option<u64>) -> Result<u64, StorageError> {
+    if before.is_some_and(|before| before != page.count) {
+        return Err(broken("the pages of one list count different keys"));
+    }
+    let remaining = page.count.saturating_sub(page.items.len() as u64);
+    if remaining > 0 && page.items.is_empty() {
+        return Err(broken(format_args!("an empty page, and {remaining} keys that remain")));
+    }
+    Ok(remaining)
+}
+
+/// The events of one watch, in the order of their revisions.
+#[derive(Debug)]
+pub(super) struct WatchReader {
+    /// All events up to this revision were read.
+    reached: Revision,
+    /// The beginning of a revision whose other events are in the next fragment.
+    held: Vec<Event>,
+}
+
+/// The meaning of a response for the reader of the stream.
+pub(super) enum Step {
+    /// Events of whole revisions, up to that one.
+    Events(Vec<Event>, Revision),
+    /// Nothing changed up to that revision.
+    Progress(Revision),
+    Nothing,
+}
+
+impl WatchReader {
+    /// Of a watch that begins after a revision.
+    pub(super) fn new(after: Revision) -> Self {
+        Self { reached: after, held: Vec::new() }
+    }
+
+    pub(super) fn read(&mut self, response: WatchResponse) -> Result<Step, StorageError> {
+        if response.canceled {
+            return Err(match convert::revision(response.compact_revision) {
+                Revision(0) => {
+                    StorageError::Unavailable(format!("watch refused: {}", response.cancel_reason))
+                }
+                oldest => StorageError::Compacted { requested: self.reached, oldest },
+            });
+        }
+        if response.created {
+            return Ok(Step::Nothing);
+        }
+        if response.events.is_empty() && self.held.is_empty() {
+            return Ok(Step::Progress(convert::made_at(response.header.as_ref())));
+        }
+        let mut events = std::mem::take(&mut self.held);
+        events.extend(response.events);
+        let mut last = self.reached;
+        for event in &events {
+            let at = made_at_of(event);
+            if at <= self.reached || at < last {
+                return Err(broken(format_args!("a change of revision {at} after revision {last}")));
+            }
+            last = at;
+        }
+        if response.fragment {
+            let complete = events.partition_point(|event| made_at_of(event) < last);
+            self.held = events.split_off(complete);
+            if self.held.iter().map(size).sum::<usize>() > LARGEST_MESSAGE {
+                return Err(broken("a revision that does not end"));
+            }
+        }
+        let Some(until) = events.last().map(made_at_of) else { return Ok(Step::Nothing) };
+        self.reached = until;
+        Ok(Step::Events(events, until))
+    }
+}
+
+fn made_at_of(event: &Event) -> Revision {
+    event.kv.as_ref().map_or(Revision(0), |kv| convert::revision(kv.mod_revision))
+}
+
+/// Bytes that an event holds, with what its structures take.
+fn size(event: &Event) -> usize {
+    [&event.kv, &event.prev_kv]
+        .into_iter()
+        .flatten()
+        .map(|kv| 128 + kv.key.len() + kv.value.len())
+        .sum::<usize>()
+}
+
+/// Bytes that an item holds.
+pub(super) fn item_bytes(item: &KeyValue) -> usize {
+    let value: &Bytes = &item.value;
+    item.key.len() + value.len()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // tests
+    use super::super::protocol;
+    use super::*;
+
+    fn event(revision: i64, key: &str) -> Event {
+        let kv =
+            protocol::KeyValue { key: key.into(), mod_revision: revision, version: 1, ..Default::default() };
+        Event { kv: Some(kv), ..Event::default() }
+    }
+
+    fn response(fragment: bool, events: Vec<Event>) -> WatchResponse {
+        WatchResponse { fragment, events, ..WatchResponse::default() }
+    }
+
+    fn keys(step: Step) -> (Vec<String>, u64) {
+        match step {
+            Step::Events(events, until) => {
+                let key = |event: Event| String::from_utf8(event.kv.unwrap().key).unwrap();
+                (events.into_iter().map(key).collect(), until.0)
+            }
+            Step::Progress(until) => (Vec::new(), until.0),
+            Step::Nothing => (Vec::new(), 0),
+        }
+    }
+
+    #[test]
+    fn revisions_stay_whole_in_fragments() {
+        let mut reader = WatchReader::new(Revision(4));
+        let mut read = |fragment, events| keys(reader.read(response(fragment, events)).unwrap());
+        assert_eq!(read(true, vec![event(5, "a"), event(6, "b")]), (vec!["a".into()], 5));
+        assert_eq!(read(true, vec![event(6, "c")]), (vec![], 0));
+        assert_eq!(
+            read(true, vec![event(6, "d"), event(8, "e")]),
+            (vec!["b".into(), "c".into(), "d".into()], 6)
+        );
+        assert_eq!(read(false, vec![event(9, "f")]), (vec!["e".into(), "f".into()], 9));
+    }
+
+    #[test]
+    fn events_that_go_back_are_refused() {
+        for events in [vec![event(4, "a")], vec![event(7, "a"), event(6, "b")], vec![Event::default()]] {
+            assert!(WatchReader::new(Revision(4)).read(response(false, events)).is_err());
+        }
+        let mut reader = WatchReader::new(Revision(4));
+        reader.read(response(false, vec![event(5, "a")])).unwrap();
+        assert!(reader.read(response(false, vec![event(5, "b")])).is_err(), "a revision is sent once");
+    }
+
+    #[test]
+    fn a_revision_without_an_end_is_refused() {
+        let mut reader = WatchReader::new(Revision(4));
+        let large = || {
+            let mut large = event(5, "a");
+            large.kv.as_mut().unwrap().value = vec![0; LARGEST_MESSAGE / 4];
+            large
+        };
+        let refused = (0..6).any(|_| reader.read(response(true, vec![large()])).is_err());
+        assert!(refused);
+    }
+}
