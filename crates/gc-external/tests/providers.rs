@@ -115,6 +115,10 @@ async fn a_command_answers_or_times_out() {
         // What it leaves behind does not keep its answer open.
         (format!("sleep 1000 & echo '{answer}'"), Ok(MachineState::Absent)),
         ("head -c 100000 /dev/zero".into(), Err("larger than 64 KiB")),
+        ("yes".into(), Err("larger than 64 KiB")),
+        ("yes >&2 & yes".into(), Err("larger than 64 KiB")),
+        ("printf '%0100000d' 0 | tr 0 '['; sleep 1000".into(), Err("larger than 64 KiB")),
+        ("head -c 60000 /dev/zero | tr '\\0' '['".into(), Err("malformed")),
     ] {
         let exec = Exec::new(script(folder.path(), &body), Vec::new(), ANSWER_TIMEOUT).unwrap();
         match (look_up(&exec).await, expected) {
@@ -154,8 +158,24 @@ async fn a_command_answers_or_times_out() {
 #[derive(Clone)]
 enum Reply {
     Answer(u16, String),
+    /// A body that never ends.
+    Endless,
+    /// A header of a mebibyte.
+    LargeHeader,
     Hang,
     Close,
+}
+
+/// A body, once or for ever.
+fn reply_body(
+    text: String,
+    is_endless: bool,
+) -> http_body_util::combinators::BoxBody<Bytes, std::convert::Infallible> {
+    if !is_endless {
+        return Full::new(Bytes::from(text)).boxed();
+    }
+    let piece = move || Ok(hyper::body::Frame::data(Bytes::from(text.clone())));
+    http_body_util::StreamBody::new(futures::stream::repeat_with(piece)).boxed()
 }
 
 /// A webhook over TLS with an authority of its own.
@@ -210,7 +230,12 @@ async fn serve() -> Server {
                                 Reply::Answer(code, text) => http::Response::builder()
                                     .status(code)
                                     .header("location", "https://localhost:1/")
-                                    .body(Full::new(Bytes::from(text)))
+                                    .body(reply_body(text, false))
+                                    .map_err(std::io::Error::other),
+                                Reply::Endless => Ok(http::Response::new(reply_body(" ".repeat(4096), true))),
+                                Reply::LargeHeader => http::Response::builder()
+                                    .header("x-large", "x".repeat(1 << 20))
+                                    .body(reply_body(String::new(), false))
                                     .map_err(std::io::Error::other),
                                 Reply::Hang => std::future::pending().await,
                                 Reply::Close => Err(std::io::Error::other("closed on purpose")),
@@ -248,6 +273,9 @@ async fn a_webhook_answers_or_times_out() {
         (Reply::Answer(200, "<html>".into()), Err("malformed")),
         (Reply::Answer(200, String::new()), Err("malformed")),
         (Reply::Answer(200, " ".repeat(100_000)), Err("larger than 64 KiB")),
+        (Reply::Answer(200, "[".repeat(60_000)), Err("malformed")),
+        (Reply::Endless, Err("larger than 64 KiB")),
+        (Reply::LargeHeader, Err("webhook https://localhost")),
         (Reply::Answer(404, good("Absent")), Err("it answered 404: {")),
         (Reply::Answer(302, good("Absent")), Err("it answered 302")),
         (Reply::Answer(429, "slow down\nplease".into()), Err("it answered 429: slow down")),

@@ -32,8 +32,10 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_min
 const PRUNE_PERIOD: Duration = Duration::from_mins(10);
 /// Maximum wait of a stopping recorder for unwritten records.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
-/// Objects that are read or deleted at a time.
+/// Objects that are deleted at a time...
 const IN_FLIGHT: usize = 8;
+/// ...and those that are read: whoever answers may send the largest ones.
+const READ_AT_ONCE: usize = 2;
 
 /// One object of records.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,6 +50,10 @@ impl File {
     /// `PREFIXdeleted-FIRST-LAST-RECORDER-NUMBER.jsonl`; `None` for a key of something else.
     fn of(prefix: &str, key: String, bytes: u64) -> Option<Self> {
         let name = key.strip_prefix(prefix)?.strip_prefix("deleted-")?.strip_suffix(".jsonl")?;
+        // A proxy on the way may understand a path in it, and reads or deletes something else.
+        if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+            return None;
+        }
         let mut parts = name.split('-');
         let mut number = || parts.next()?.parse().ok();
         let (first, last) = (number()?, number()?);
@@ -76,7 +82,7 @@ pub(super) async fn each(
     let mut files = files(client, prefix).await?;
     files.retain(|file| since.is_none_or(|since| file.last >= since.0));
     let bodies = files.into_iter().map(|file| async move { client.get(&file.key).await });
-    let mut bodies = futures::stream::iter(bodies).buffered(IN_FLIGHT);
+    let mut bodies = futures::stream::iter(bodies).buffered(READ_AT_ONCE);
     while let Some(body) = bodies.next().await {
         let body = body?;
         let lines = body.split(|byte| *byte == b'\n');
@@ -401,6 +407,46 @@ mod tests {
         assert_eq!(left(11_350).await, ["r4", "r5"]);
         assert_eq!(left(60_000).await, [""; 0]);
         assert!(bucket.lock().unwrap().objects.is_empty());
+    }
+
+    /// Whoever writes to the bucket may name objects as it likes.
+    #[test]
+    fn keys_are_no_paths() {
+        let of =
+            |name: &str| File::of("shop/", format!("shop/{name}"), 1).map(|file| (file.first, file.last));
+        assert_eq!(of("deleted-5-7-18f-0.jsonl"), Some((5, 7)));
+        for name in [
+            "deleted-5-7-../../other-0.jsonl",
+            "deleted-5-7-..%2F..-0.jsonl",
+            "deleted-5-7-a/b-0.jsonl",
+            "deleted-5-7-a?x-0.jsonl",
+            "deleted-5-7-\u{1b}[2J-0.jsonl",
+            "deleted-5-7.jsonl",
+            "deleted-5-7-a-b-c.jsonl",
+            "deleted-99999999999999999999-7-a-0.jsonl",
+            "deleted--.jsonl",
+        ] {
+            assert_eq!(of(name), None, "{name}");
+        }
+    }
+
+    /// Lines that no recorder wrote take nothing from the records beside them.
+    #[tokio::test]
+    async fn hostile_objects_of_a_bucket_are_left_out() {
+        let (endpoint, bucket) = serve().await;
+        write_all(&endpoint, &[of(5, "a", 1)]).await;
+        let lines = [
+            "[".repeat(1 << 20),
+            "{\"at\":".repeat(1 << 16),
+            "\0".repeat(1 << 16),
+            "{}".into(),
+            "null".into(),
+        ];
+        for (number, line) in lines.iter().enumerate() {
+            let key = format!("shop/deleted-1-9-x-{number}.jsonl");
+            bucket.lock().unwrap().objects.insert(key, Bytes::from(format!("{line}\n{line}")));
+        }
+        assert_eq!(names(&endpoint, None).await, ["a"]);
     }
 
     #[tokio::test]

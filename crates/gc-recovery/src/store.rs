@@ -47,7 +47,9 @@ fn files(directory: &Path) -> anyhow::Result<Vec<(i64, PathBuf)>> {
         let path = entry.with_context(|| format!("cannot read {}", directory.display()))?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let begun = name.strip_prefix("deleted-").and_then(|rest| rest.strip_suffix(".jsonl"));
-        if let Some(begun) = begun.and_then(|text| text.parse().ok()) {
+        // A pipe or a device in its place may have no end.
+        let is_file = || path.metadata().is_ok_and(|metadata| metadata.is_file());
+        if let Some(begun) = begun.and_then(|text| text.parse().ok()).filter(|_| is_file()) {
             files.push((begun, path));
         }
     }
@@ -217,6 +219,31 @@ mod tests {
         append(&mut store, &of(4, "c", 1));
         assert_eq!(names(&directory), ["a", "b", "c"]);
         assert_eq!(read(&directory).pop(), Some(of(4, "c", 1)));
+    }
+
+    /// Whoever writes to the directory may put there whatever it likes.
+    #[test]
+    fn hostile_files_and_lines_take_nothing_from_records() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(1)).unwrap();
+        append(&mut store, &of(2, "a", 1));
+        let at = |name: &str| folder.path().join(name);
+        assert!(std::process::Command::new("mkfifo").arg(at("deleted-5.jsonl")).status().unwrap().success());
+        std::os::unix::fs::symlink("/dev/zero", at("deleted-6.jsonl")).unwrap();
+        std::os::unix::fs::symlink("/nonexistent", at("deleted-7.jsonl")).unwrap();
+        std::fs::create_dir(at("deleted-8.jsonl")).unwrap();
+        std::fs::write(at("deleted-..jsonl"), "x").unwrap();
+        let large = vec![b'x'; LONGEST_LINE_BYTES + 1];
+        let deep = "[".repeat(1 << 20).into_bytes();
+        let record = Writer::default().line(&of(9, "b", 1)).unwrap().into_bytes();
+        let half = record[..record.len() / 2].to_vec();
+        let lines =
+            [large, deep, half, b"\0\xff".to_vec(), b"{}".to_vec(), b"signed-1 a b c".to_vec(), record];
+        std::fs::write(at("deleted-9.jsonl"), lines.join(&b'\n')).unwrap();
+        assert_eq!(names(folder.path()), ["a", "b"]);
+        store.prune(Timestamp(3)).unwrap();
+        assert_eq!(names(folder.path()), ["b"], "what they take counts, and nothing but files is removed");
+        assert!(at("deleted-5.jsonl").exists() && at("deleted-8.jsonl").is_dir());
     }
 
     #[test]

@@ -82,6 +82,13 @@ impl Group {
         self.0.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
     }
 
+    fn kill(&self) {
+        // `None` after its status was taken.
+        if let Some(group) = self.id() {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+
     /// Waits for the end of the process, and kills what it has left behind, which may hold its output open.
     async fn end(&self) -> std::io::Result<()> {
         let Some(id) = self.id() else { return Ok(()) };
@@ -97,10 +104,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // `None` after its status was taken.
-        if let Some(group) = self.id() {
-            let _ = kill_process_group(group, Signal::KILL);
-        }
+        self.kill();
     }
 }
 
@@ -143,7 +147,17 @@ impl Exec {
                 let _ = input.write_all(question.as_bytes()).await;
             }
         };
-        let receive = beginning(output, MAX_ANSWER_BYTES as u64 + 1);
+        let receive = async {
+            let mut said = Vec::new();
+            if let Some(mut output) = output {
+                (&mut output).take(MAX_ANSWER_BYTES as u64 + 1).read_to_end(&mut said).await?;
+            }
+            if said.len() > MAX_ANSWER_BYTES {
+                // It may never end: what it says is not an answer.
+                group.kill();
+            }
+            std::io::Result::Ok(said)
+        };
         let complaints = beginning(errors, MAX_ERROR_BYTES);
         let ((), said, complained, ended) = tokio::join!(say, receive, complaints, group.end());
         ended.map_err(start)?;

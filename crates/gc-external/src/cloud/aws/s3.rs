@@ -21,8 +21,12 @@ use crate::cloud::shortened;
 pub const S3_TIMEOUT: Duration = Duration::from_secs(30);
 /// The largest object that is read, bytes.
 pub const MAX_OBJECT_BYTES: usize = 64 << 20;
-/// Maximum number of pages of a list, of 1,000 objects each.
+/// Maximum number of pages of a list...
 const PAGES: usize = 1_000;
+/// ...the objects of one...
+const PAGE_OBJECTS: usize = 1_000;
+/// ...and the bytes of all keys.
+const MAX_KEYS_BYTES: usize = 128 << 20;
 /// The largest page of a list, bytes.
 const MAX_PAGE_BYTES: usize = 8 << 20;
 
@@ -178,13 +182,17 @@ impl S3 {
 
     /// The objects whose keys begin like this, in the order of their keys.
     pub async fn list(&self, prefix: &str) -> Result<Vec<StoredObject>, S3Error> {
-        let (mut stored, mut token) = (Vec::new(), None::<String>);
+        let (mut stored, mut token, mut bytes) = (Vec::new(), None::<String>, 0);
         for _ in 0..PAGES {
             let after =
                 token.map(|token| format!("continuation-token={}&", escape(&token))).unwrap_or_default();
             let query = format!("{after}list-type=2&prefix={}", escape(prefix));
             let request = UnsignedRequest { method: Method::GET, key: "", query: &query, body: Bytes::new() };
             let page = read(&self.send(request, MAX_PAGE_BYTES).await?)?;
+            bytes += page.contents.iter().map(|stored| stored.key.len()).sum::<usize>();
+            if page.contents.len() > PAGE_OBJECTS || bytes > MAX_KEYS_BYTES {
+                return Err(S3Error::Malformed("the list has more keys than are read".to_owned()));
+            }
             stored.extend(page.contents);
             token = page.next.filter(|token| !token.is_empty());
             match (page.is_truncated, &token) {
