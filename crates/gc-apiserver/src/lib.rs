@@ -45,6 +45,7 @@ pub use serve::extension::{
 pub use state::Clock;
 pub use transport::account::MemoryBudget;
 pub use transport::in_process::{InProcess, WeakInProcess};
+pub use transport::listener::{Listener, Peer};
 pub use transport::listener_tls::ListenerTls;
 pub use transport::query::query_pairs;
 pub use transport::server::{AccessConfig, RunningServer, Server, ServerConfig, StartError};

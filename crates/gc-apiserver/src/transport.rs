@@ -2,6 +2,7 @@
 
 pub(crate) mod account;
 pub(crate) mod answers;
+pub(crate) mod arrivals;
 pub(crate) mod bodies;
 pub(crate) mod body;
 pub(crate) mod channels;
@@ -13,6 +14,7 @@ pub(crate) mod exchange;
 pub(crate) mod frames;
 pub(crate) mod in_process;
 pub(crate) mod lent;
+pub(crate) mod listener;
 pub(crate) mod listener_tls;
 pub(crate) mod path;
 pub(crate) mod query;

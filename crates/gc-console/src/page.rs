@@ -15,7 +15,6 @@ mod refusal;
 pub mod requester;
 mod stream;
 mod ttl_cache;
-mod user_limits;
 mod views;
 
 use std::sync::{Arc, OnceLock};
@@ -42,6 +41,7 @@ use gc_process::guard;
 use gc_process::lease::LeaseFlags;
 use gc_process::lease::control::{self, Control};
 use gc_process::lease::orders::Orders;
+use gc_process::user_limits::{self, UserLimits};
 use gc_registry::api::UserInfo;
 use http::Method;
 use http::header::{AUTHORIZATION, HOST};
@@ -59,7 +59,6 @@ use refusal::Refusal;
 use requester::{Requester, Sight, UserKey, who};
 use stream::Streams;
 use ttl_cache::TtlCache;
-use user_limits::UserLimits;
 use views::Views;
 
 /// Common prefix of the API's paths.
@@ -349,9 +348,12 @@ impl Page {
                 if reads && let Some(question) = LiveQuestion::of(&path, &request)? {
                     return self.live(question, request, user).await;
                 }
-                let _turn = self.turn(&request.user).await?;
-                let page = self.clone();
-                off_thread(move || async move { page.question(&path, reads, &request, &user).await }).await
+                let (page, asking) = (self.clone(), request.user.clone());
+                self.in_turn(
+                    &asking,
+                    move || async move { page.question(&path, reads, &request, &user).await },
+                )
+                .await
             }
         }
     }
@@ -364,6 +366,24 @@ impl Page {
         }
     }
 
+    /// Does the work of a question in a turn of its user, which ends with the work: that continues for a while when the client has gone.
+    async fn in_turn<T, F>(
+        &self,
+        user: &UserInfo,
+        work: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<T, Refusal>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Refusal>>,
+    {
+        let turn = self.turn(user).await?;
+        off_thread(move || async move {
+            let _turn = turn;
+            work().await
+        })
+        .await
+    }
+
     /// Answers a live question once for all pages of a user.
     async fn live(
         &self,
@@ -374,15 +394,18 @@ impl Page {
         let key = (who(&request.user), question.clone(), self.0.orders.orders().borrow().paused.clone());
         let page = self.clone();
         let make = async move {
-            let _turn = page.turn(&request.user).await?;
-            off_thread(move || async move {
-                let (document, valid) = match &question {
-                    LiveQuestion::Overview { namespace } => page.overview(namespace, &request, &user).await?,
-                    LiveQuestion::Map(question) => page.map(question, &request, &user).await?,
-                };
-                Ok((Arc::new(SharedBody::new(document.to_string().into())), valid))
-            })
-            .await
+            let (asked, asking) = (page.clone(), request.user.clone());
+            asked
+                .in_turn(&asking, move || async move {
+                    let (document, valid) = match &question {
+                        LiveQuestion::Overview { namespace } => {
+                            page.overview(namespace, &request, &user).await?
+                        }
+                        LiveQuestion::Map(question) => page.map(question, &request, &user).await?,
+                    };
+                    Ok((Arc::new(SharedBody::new(document.to_string().into())), valid))
+                })
+                .await
         };
         let answered = tokio::time::timeout(TURN_PATIENCE + ANSWER_PATIENCE, self.0.answers.of(key, make));
         let Ok(answered) = answered.await else {

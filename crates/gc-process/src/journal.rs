@@ -17,6 +17,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
+use crate::user_limits::UserLimits;
 pub use entry::{
     AGREEMENT, DEFINITIONS, DELETE, DISAGREEMENT, JournalObserver, OBSERVE, OUTCOMES, PROTECTED, REFUSED,
     RELEASE, VERBS, collectors, entry, subject, verb, word,
@@ -37,7 +38,9 @@ const GATHERING_PAUSE: Duration = Duration::from_millis(10);
 /// Searches at a time; each reads all files.
 const SEARCHES_AT_ONCE: usize = 2;
 /// Maximum number of clients that follow the journal.
-const MAXIMUM_FOLLOWERS: usize = 16;
+const MAXIMUM_FOLLOWERS: usize = 32;
+/// Of these, those of one user.
+const MAXIMUM_FOLLOWERS_OF_USER: usize = 16;
 
 /// Why a journal has no file.
 #[derive(Debug)]
@@ -59,8 +62,8 @@ pub struct Journal {
     writer: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// Entries that were lost because too many waited, or because the disk did not take them.
     dropped: Arc<AtomicU64>,
-    searches: Semaphore,
-    followers: Arc<Semaphore>,
+    searches: Arc<Semaphore>,
+    followers: UserLimits,
 }
 
 /// State of the journal's thread.
@@ -110,8 +113,8 @@ impl Journal {
             queue: Mutex::new(Some(queue)),
             writer: Mutex::new(Some(writer)),
             dropped,
-            searches: Semaphore::new(SEARCHES_AT_ONCE),
-            followers: Arc::new(Semaphore::new(MAXIMUM_FOLLOWERS)),
+            searches: Arc::new(Semaphore::new(SEARCHES_AT_ONCE)),
+            followers: UserLimits::new(MAXIMUM_FOLLOWERS, MAXIMUM_FOLLOWERS_OF_USER),
         })
     }
 

@@ -30,6 +30,7 @@ pub mod screen;
 pub mod table;
 pub mod tasks;
 mod usage_error;
+pub mod user_limits;
 pub mod yaml;
 
 pub use usage_error::UsageError;

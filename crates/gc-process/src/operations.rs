@@ -3,40 +3,35 @@
 //! On a loopback address whoever reaches it may read everything. On any other address it speaks TLS, and everything but
 //! health is for users with permission for the path (`nonResourceURLs`), as for Kubernetes' own components.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use clap::Args;
-use futures::FutureExt as _;
-use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use gc_apiserver::exposition;
-use gc_apiserver::{ExtensionAnswer, ExtensionBody, ListenerTls};
+use gc_apiserver::{ExtensionAnswer, ExtensionBody, Listener, ListenerTls, Peer};
 use gc_kube::ApiClient;
-use http::{Method, Request, Response, StatusCode, Uri};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use http::{Method, Request, StatusCode, Uri};
+use hyper::body::Incoming;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::UsageError;
+use crate::guard;
 use crate::reviews::{ReviewError, Reviews};
 
-/// Connections served at once; more wait.
-const MAX_CONNECTIONS: usize = 64;
+/// Connections served at once; for one more, an idle one ends.
+const MAX_CONNECTIONS: usize = 128;
 /// Paths that are open to everybody: kubelets ask without credentials.
 const HEALTH_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
-/// Maximum time of a connection without a request.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Further pages that are made at a time.
+const PAGES_AT_ONCE: usize = 4;
+/// The media type of text.
+const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Contents of the server's pages.
 #[derive(Clone)]
@@ -67,8 +62,8 @@ pub trait Pages: Send + Sync {
     fn unready(&self) -> Option<String> {
         None
     }
-    /// The page at a path, if there is one.
-    fn page(&self, path: &str, query: &[(String, String)]) -> Option<PageAnswer>;
+    /// The page at a path, if there is one, for a user (an empty name for everybody on this machine).
+    fn page(&self, user: &str, path: &str, query: &[(String, String)]) -> Option<PageAnswer>;
     /// Performs a POST to a path, if there is an action for it.
     fn order(&self, _path: &str, _query: &[(String, String)]) -> Option<PageAnswer> {
         None
@@ -139,18 +134,24 @@ impl Protection {
         }
     }
 
-    /// Refuses a request for a path that is not for its user.
-    async fn admit(&self, request: &Request<Incoming>) -> Result<(), Response<Body>> {
+    /// Refuses a request for a path that is not for its user; returns the name of the user otherwise.
+    async fn admit(&self, request: &Request<Incoming>, peer: &Peer) -> Result<String, ExtensionAnswer> {
         let path = request.uri().path();
-        let Self::Reviewed { reviews, .. } = self else { return Ok(()) };
+        let Self::Reviewed { reviews, .. } = self else {
+            // A browser on this machine asks for whatever site it shows.
+            if let Some(why) = guard::foreign(request.headers()) {
+                return Err(text(StatusCode::FORBIDDEN, why));
+            }
+            peer.is_trusted();
+            return Ok(String::new());
+        };
         if HEALTH_PATHS.contains(&path) {
-            return Ok(());
+            return Ok(String::new());
         }
         let unauthorized = |why: &str| {
-            let mut response = text(StatusCode::UNAUTHORIZED, why.to_owned());
             let bearer = http::HeaderValue::from_static("Bearer");
-            response.headers_mut().insert(http::header::WWW_AUTHENTICATE, bearer);
-            response
+            let headers = vec![(http::header::WWW_AUTHENTICATE, bearer)];
+            ExtensionAnswer { headers, ..text(StatusCode::UNAUTHORIZED, why.to_owned()) }
         };
         let header = request.headers().get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let scheme_and_token = header.and_then(|value| value.split_once(' '));
@@ -171,11 +172,13 @@ impl Protection {
             )
         };
         let Some(user) = reviews.user(token.trim()).await.map_err(unanswered)? else {
+            peer.was_denied();
             return Err(unauthorized("the API server does not know this token"));
         };
+        peer.is_of(&user);
         let verb = request.method().as_str().to_lowercase();
         if reviews.allows_path(&user, &verb, path).await.map_err(unanswered)? {
-            return Ok(());
+            return Ok(user.name);
         }
         let why = format!(
             "user {:?} cannot {verb} {path}: a ClusterRole with nonResourceURLs: [{path:?}] and verbs: [{verb:?}] would \
@@ -192,86 +195,25 @@ pub async fn serve(
     shown: OperationsPages,
     protection: Arc<Protection>,
 ) -> Result<SocketAddr> {
-    let tls = protection.tls();
-    listen(address, tls, MAX_CONNECTIONS, move |request| {
+    let listener = Listener::new(protection.tls(), MAX_CONNECTIONS);
+    let listening = listener.listen(address, move |request, peer| {
         let (shown, protection) = (shown.clone(), Arc::clone(&protection));
         async move {
-            match protection.admit(&request).await {
-                Ok(()) => answer(&request, &shown).await,
+            match protection.admit(&request, &peer).await {
+                Ok(user) => answer(&user, &request, &shown).await,
                 Err(refusal) => refusal,
             }
         }
-    })
-    .await
-}
-
-/// Answers requests, over TLS if there is a certificate, until the process ends. Of more than this number of connections, the
-/// others wait. Returns the address (the port may have been 0).
-pub async fn listen<A>(
-    address: SocketAddr,
-    tls: Option<Arc<ListenerTls>>,
-    most_connections: usize,
-    answer: impl Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
-) -> Result<SocketAddr>
-where
-    A: Future<Output = Response<Body>> + Send + 'static,
-{
-    let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
-    let bound = listener.local_addr().context("cannot find out the address listened on")?;
-    tokio::spawn(
-        async move {
-            let slots = Arc::new(Semaphore::new(most_connections));
-            loop {
-                let Ok(slot) = slots.clone().acquire_owned().await else { return };
-                let Ok((stream, _)) = listener.accept().await else { continue };
-                let (tls, answer) = (tls.clone(), answer.clone());
-                tokio::spawn(
-                    async move {
-                        match tls {
-                            None => converse(stream, answer).await,
-                            Some(tls) => {
-                                // A handshake that fails concerns its client only.
-                                if let Ok(stream) = tls.accept(stream).await {
-                                    converse(stream, answer).await;
-                                }
-                            }
-                        }
-                        drop(slot);
-                    }
-                    .boxed(),
-                );
-            }
-        }
-        .boxed(),
-    );
-    Ok(bound)
-}
-
-async fn converse<S, A>(stream: S, answer: impl Fn(Request<Incoming>) -> A + Send)
-where
-    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-    A: Future<Output = Response<Body>> + Send + 'static,
-{
-    let service = hyper::service::service_fn(|request| {
-        let answer = answer(request);
-        async move { Ok::<_, Infallible>(answer.await) }
     });
-    let mut server = hyper::server::conn::http1::Builder::new();
-    let connection = server.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-    // A connection that breaks concerns its client only.
-    let _ = connection.serve_connection(TokioIo::new(stream), service).await;
+    listening.await.with_context(|| format!("cannot listen on {address}"))
 }
 
-/// The body of an answer.
-pub type Body = UnsyncBoxBody<Bytes, Infallible>;
-
-fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(Full::new(text.into()).boxed_unsync());
-    *response.status_mut() = status;
-    response
+fn text(code: StatusCode, text: impl Into<Bytes>) -> ExtensionAnswer {
+    let body = ExtensionBody::Whole(text.into());
+    ExtensionAnswer { code: code.as_u16(), content_type: PLAIN, headers: Vec::new(), body }
 }
 
-async fn answer(request: &Request<Incoming>, shown: &OperationsPages) -> Response<Body> {
+async fn answer(user: &str, request: &Request<Incoming>, shown: &OperationsPages) -> ExtensionAnswer {
     match request.uri().path() {
         "/healthz" | "/livez" => match shown.pages.as_ref().and_then(|pages| pages.unhealthy()) {
             None => text(StatusCode::OK, "ok"),
@@ -291,50 +233,36 @@ async fn answer(request: &Request<Incoming>, shown: &OperationsPages) -> Respons
             }
             metrics(request, shown)
         }
-        _ => match further(shown, request.method(), request.uri()).await {
-            Some(answer) => page(answer),
+        _ => match further(shown, user, request.method(), request.uri()).await {
+            Some(answer) => answer,
             None => text(StatusCode::NOT_FOUND, "not found; try /metrics, /healthz, /livez or /readyz"),
         },
     }
 }
 
-/// Writing out a large graph takes a while: not on a thread that others need.
-async fn further(shown: &OperationsPages, method: &Method, uri: &Uri) -> Option<ExtensionAnswer> {
+/// Writing out a large graph takes a while: not on a thread that others need, and few at a time, also after their clients have gone.
+async fn further(shown: &OperationsPages, user: &str, method: &Method, uri: &Uri) -> Option<ExtensionAnswer> {
+    static TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(PAGES_AT_ONCE)));
     let (pages, is_order) = (shown.pages.clone()?, method == Method::POST);
     let (path, query) = (uri.path().to_owned(), gc_apiserver::query_pairs(uri.query().unwrap_or_default()));
-    let find = move || if is_order { pages.order(&path, &query) } else { pages.page(&path, &query) };
-    let answer = tokio::task::spawn_blocking(find).await.ok().flatten()?;
-    Some(match answer {
-        PageAnswer::Document(content_type, text) => {
-            let body = ExtensionBody::Whole(text.into());
-            ExtensionAnswer { code: 200, content_type, headers: Vec::new(), body }
+    let (user, turn) = (user.to_owned(), Arc::clone(&TURNS).acquire_owned().await.ok()?);
+    let find = move || {
+        let _turn = turn;
+        if is_order { pages.order(&path, &query) } else { pages.page(&user, &path, &query) }
+    };
+    Some(match tokio::task::spawn_blocking(find).await.ok().flatten()? {
+        PageAnswer::Document(content_type, document) => {
+            ExtensionAnswer { content_type, ..text(StatusCode::OK, document) }
         }
         PageAnswer::Asked(answer) => answer.await,
     })
 }
 
-/// An answer as it is sent.
-pub fn page(answer: ExtensionAnswer) -> Response<Body> {
-    let body = match answer.body {
-        ExtensionBody::Whole(bytes) => Full::new(bytes).boxed_unsync(),
-        ExtensionBody::Shared(body) => Full::new(body.bytes()).boxed_unsync(),
-        ExtensionBody::Stream(stream) => {
-            StreamBody::new(stream.map(|piece| Ok(Frame::data(piece)))).boxed_unsync()
-        }
-    };
-    let mut response = Response::new(body);
-    *response.status_mut() = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let headers = response.headers_mut();
-    headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(answer.content_type));
-    headers.insert(http::header::X_CONTENT_TYPE_OPTIONS, http::HeaderValue::from_static("nosniff"));
-    headers.extend(answer.headers);
-    response
-}
-
-fn metrics(request: &Request<Incoming>, shown: &OperationsPages) -> Response<Body> {
+fn metrics(request: &Request<Incoming>, shown: &OperationsPages) -> ExtensionAnswer {
     let accept = request.headers().get(http::header::ACCEPT).and_then(|value| value.to_str().ok());
     let (content_type, body) = exposition(&shown.metrics, accept);
-    let mut response = text(StatusCode::OK, body);
-    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
-    response
+    ExtensionAnswer { content_type, ..text(StatusCode::OK, body) }
 }
+
+#[cfg(test)]
+mod tests;

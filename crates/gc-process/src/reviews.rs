@@ -9,16 +9,18 @@ use gc_registry::api::UserInfo;
 use http::Method;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::Semaphore;
 
 use crate::preflight;
+use crate::user_limits::UserLimits;
 
 /// Validity of an API server's answer, the same as for kube-controller-manager's own pages.
 const ANSWER_LIFETIME: Duration = Duration::from_secs(10);
-/// Maximum number of answers that are remembered; with more, all are forgotten.
+/// Maximum number of answers of a kind that are remembered; with more, the oldest are forgotten.
 const REMEMBERED_ANSWERS: usize = 1_024;
-/// Reviews at a time: clients without a valid token cost the API server no more than this.
-const REVIEWS_AT_ONCE: usize = 4;
+/// Reviews at a time, and those of one user at a time. Tokens that belonged to no user so far count as those of one.
+const REVIEWS_AT_ONCE: (usize, usize) = (4, 2);
+/// In place of the name of a user who is not known yet.
+const UNKNOWN: &str = "";
 /// Longest token that is reviewed.
 const LONGEST_TOKEN: usize = 16 << 10;
 
@@ -49,10 +51,17 @@ impl<T: Clone> CachedReviews<T> {
         (at.elapsed() < ANSWER_LIFETIME).then(|| answer.clone())
     }
 
+    /// The answer that was given, perhaps long ago.
+    fn last(&self, question: &[u8; 32]) -> Option<T> {
+        let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.get(question).map(|(_, answer)| answer.clone())
+    }
+
     fn put(&self, question: [u8; 32], answer: T) {
         let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if answers.len() >= REMEMBERED_ANSWERS {
-            answers.clear();
+        if answers.len() >= REMEMBERED_ANSWERS && !answers.contains_key(&question) {
+            let oldest = answers.iter().min_by_key(|(_, (at, _))| *at).map(|(question, _)| *question);
+            oldest.map(|question| answers.remove(&question));
         }
         answers.insert(question, (Instant::now(), answer));
     }
@@ -61,9 +70,11 @@ impl<T: Clone> CachedReviews<T> {
 /// Asks one API server.
 pub struct Reviews {
     client: ApiClient,
-    users: CachedReviews<Option<UserInfo>>,
+    users: CachedReviews<UserInfo>,
+    /// Tokens of nobody: whoever makes up many does not displace users.
+    strangers: CachedReviews<()>,
     permissions: CachedReviews<bool>,
-    turns: Semaphore,
+    turns: UserLimits,
 }
 
 impl Reviews {
@@ -72,8 +83,9 @@ impl Reviews {
         Self {
             client,
             users: CachedReviews(Mutex::default()),
+            strangers: CachedReviews(Mutex::default()),
             permissions: CachedReviews(Mutex::default()),
-            turns: Semaphore::new(REVIEWS_AT_ONCE),
+            turns: UserLimits::new(REVIEWS_AT_ONCE.0, REVIEWS_AT_ONCE.1),
         }
     }
 
@@ -84,14 +96,21 @@ impl Reviews {
         }
         // The token itself is not kept.
         let question: [u8; 32] = Sha256::digest(token).into();
-        if let Some(known) = self.users.get(&question) {
-            return Ok(known);
+        if let Some(user) = self.users.get(&question) {
+            return Ok(Some(user));
         }
+        if self.strangers.get(&question).is_some() {
+            return Ok(None);
+        }
+        let name = self.users.last(&question).map_or_else(|| UNKNOWN.to_owned(), |user| user.name);
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
-        let status =
-            self.review("TokenReview", "/apis/authentication.k8s.io/v1/tokenreviews", &review).await?;
+        let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+        let status = self.review(&name, ("TokenReview", path), &review).await?;
         let user = (status["authenticated"] == true).then(|| user_of(&status["user"]));
-        self.users.put(question, user.clone());
+        match &user {
+            Some(user) => self.users.put(question, user.clone()),
+            None => self.strangers.put(question, ()),
+        }
         Ok(user)
     }
 
@@ -126,16 +145,21 @@ impl Reviews {
         let review =
             json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-        let status = self.review("SubjectAccessReview", path, &review).await?;
+        let status = self.review(&user.name, ("SubjectAccessReview", path), &review).await?;
         let allowed = status["allowed"] == true;
         self.permissions.put(question, allowed);
         Ok(allowed)
     }
 
-    /// The status of a review.
-    async fn review(&self, kind: &'static str, path: &str, review: &Value) -> Result<Value, ReviewError> {
+    /// The status of a review, in a turn of this user.
+    async fn review(
+        &self,
+        user: &str,
+        (kind, path): (&'static str, &str),
+        review: &Value,
+    ) -> Result<Value, ReviewError> {
         let unanswered = |why: String| ReviewError::Unanswered(kind, why);
-        let _turn = self.turns.acquire().await.map_err(|error| unanswered(error.to_string()))?;
+        let _turn = self.turns.wait(user).await;
         let request = preflight::request(Method::POST, path, Some(review));
         let answer =
             self.client.call(request).await.map_err(|error| unanswered(preflight::one_line(&error)))?;
@@ -234,10 +258,32 @@ mod tests {
         for number in 0..=REMEMBERED_ANSWERS {
             remembered.put(Sha256::digest(number.to_string()).into(), number);
         }
-        assert_eq!(remembered.0.lock().unwrap().len(), 1);
+        assert_eq!(remembered.0.lock().unwrap().len(), REMEMBERED_ANSWERS);
+        assert_eq!(remembered.get(&Sha256::digest("0").into()), None, "the oldest is forgotten");
         assert_eq!(
             remembered.get(&Sha256::digest(REMEMBERED_ANSWERS.to_string()).into()),
             Some(REMEMBERED_ANSWERS)
         );
+    }
+
+    #[tokio::test]
+    async fn made_up_tokens_neither_displace_nor_delay_users() {
+        let (reviews, asked) = reviews();
+        assert!(reviews.user("t").await.unwrap().is_some());
+        for number in 0..2 * REMEMBERED_ANSWERS {
+            assert_eq!(reviews.user(&format!("made up {number}")).await.unwrap(), None);
+        }
+        let before = asked.load(Ordering::Relaxed);
+        assert!(reviews.user("t").await.unwrap().is_some());
+        assert_eq!(asked.load(Ordering::Relaxed), before, "the user is remembered");
+        // The turns that nobody may have are taken, and more wait: a user who was known has a turn at once.
+        let held = [reviews.turns.wait(UNKNOWN).await, reviews.turns.wait(UNKNOWN).await];
+        let mut waiting = Box::pin(reviews.user("another"));
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        reviews.users.0.lock().unwrap().values_mut().for_each(|(at, _)| *at -= 2 * ANSWER_LIFETIME);
+        assert!(reviews.user("t").await.unwrap().is_some());
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        drop(held);
+        assert_eq!(waiting.await.unwrap(), None);
     }
 }

@@ -58,7 +58,11 @@ impl Limits {
     fn of_files(files: Option<u64>) -> Self {
         let files = files.map(|files| usize::try_from(files).unwrap_or(usize::MAX));
         let by_files = files.map_or(MAXIMUM_CONNECTIONS, |files| files.saturating_sub(FILES_IN_RESERVE));
-        let total = by_files.clamp(MINIMUM_CONNECTIONS, MAXIMUM_CONNECTIONS);
+        Self::of(by_files.clamp(MINIMUM_CONNECTIONS, MAXIMUM_CONNECTIONS))
+    }
+
+    /// This number in all.
+    pub(crate) fn of(total: usize) -> Self {
         Self {
             total,
             anonymous: total * ANONYMOUS_PERCENT / 100,
@@ -132,6 +136,11 @@ impl Client {
     #[cfg(test)]
     pub(crate) fn held_bytes(&self) -> usize {
         self.held.load(Ordering::Relaxed)
+    }
+
+    /// The way in, by which it came.
+    pub(crate) fn doors(&self) -> &Arc<Doors> {
+        self.clients.doors()
     }
 
     /// Counts what happens to streams and connections by force.

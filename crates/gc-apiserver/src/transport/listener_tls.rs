@@ -1,16 +1,10 @@
 //! TLS for another listener of the process, such as the metrics of a collector.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 use crate::auth::pki::{GivenKeys, Keep, Pki, PkiError};
-
-/// Maximum duration of a TLS handshake.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A certificate to serve with, for clients that show none. HTTP/1.1 alone.
 pub struct ListenerTls {
@@ -41,10 +35,8 @@ impl ListenerTls {
         self.authority_pem.as_deref()
     }
 
-    /// The handshake of one connection, within a bounded time.
-    pub async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
-        tokio::time::timeout(HANDSHAKE_PATIENCE, self.acceptor.accept(stream))
-            .await
-            .map_err(|_| std::io::ErrorKind::TimedOut)?
+    /// Makes a connection one of TLS.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        self.acceptor.clone()
     }
 }

@@ -22,7 +22,6 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 use crate::aggregator::Aggregator;
 use crate::auth::authentication;
@@ -42,9 +41,9 @@ use crate::serve::service;
 use crate::serve::webhooks::Webhooks;
 use crate::state::{Clock, State, StateParts};
 use crate::transport::account::MemoryBudget;
-use crate::transport::clients::{AdmittedConnection, Client, Clients, Ending};
+use crate::transport::arrivals;
+use crate::transport::clients::{AdmittedConnection, Ending};
 use crate::transport::connections::{Patience, converse};
-use crate::transport::doors::TURN;
 use crate::transport::in_process::InProcess;
 use crate::transport::lent::LentConnection;
 use crate::transport::stop::Stop;
@@ -58,9 +57,6 @@ const MAINTENANCE_PERIOD: Duration = Duration::from_secs(5);
 const HISTORY_PERIOD: Duration = Duration::from_mins(5);
 /// Delay before a broken watch on the store is started again.
 const PUMP_PAUSE: Duration = Duration::from_millis(50);
-
-/// How long a connection stays open, and is not served, whose peer does harm: whoever waits for its end does not come again at once.
-const SILENCE: Duration = Duration::from_secs(5);
 
 /// Maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -511,21 +507,7 @@ async fn accept(
         let (stream, peer) = tokio::select! {
             biased;
             () = &mut stop => break,
-            accepted = async { clients.room().await; listener.accept().await } => match accepted {
-                Ok((stream, address)) => match clients.admit(address.ip()) {
-                    Some(admitted) => (stream, admitted),
-                    None => {
-                        tracing::debug!(%address, "a connection was refused: there is no place for it");
-                        continue;
-                    }
-                },
-                Err(error) => {
-                    // Out of file descriptors, mostly: wait until some connection ends.
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            },
+            arrived = arrivals::next(&listener, clients) => arrived,
         };
         while connections.try_join_next().is_some() {}
         connections.spawn(connection(accepting.clone(), stream, Arc::new(peer)));
@@ -538,7 +520,7 @@ async fn connection(accepting: ListenerSettings, stream: TcpStream, admitted: Ar
     let _ = stream.set_nodelay(true);
     let (stream, slot) = LentConnection::new(stream);
     let handshake = tokio::select! {
-        shaken = tokio::time::timeout(patience.handshake, shake_hands(&state.clients, client, acceptor, stream)) => shaken,
+        shaken = tokio::time::timeout(patience.handshake, arrivals::shake_hands(client, acceptor, stream)) => shaken,
         () = client.asked(Ending::AtOnce) => return,
     };
     let stream = match handshake {
@@ -569,36 +551,7 @@ async fn connection(accepting: ListenerSettings, stream: TcpStream, admitted: Ar
     };
     converse(stream, client, patience, state.stop.clone(), answer).await;
     state.metrics.connections.dec();
-    if client.is_silenced()
-        && let Some(_open) = slot.take()
-    {
-        client.release();
-        tokio::select! {
-            () = tokio::time::sleep(SILENCE) => {}
-            () = client.asked(Ending::AtOnce) => {}
-            () = state.stop.clone() => {}
-        }
-    }
-}
-
-/// Makes a connection one of TLS, in its turn.
-async fn shake_hands(
-    clients: &Clients,
-    client: &Client,
-    acceptor: TlsAcceptor,
-    stream: LentConnection<TcpStream>,
-) -> std::io::Result<TlsStream<LentConnection<TcpStream>>> {
-    // Whoever says nothing waits for no turn.
-    stream.readable().await?;
-    let turn = clients.doors().turn(client.address()).await;
-    let accepting = acceptor.accept(stream);
-    tokio::pin!(accepting);
-    if let Ok(shaken) = tokio::time::timeout(TURN, &mut accepting).await {
-        return shaken;
-    }
-    // It waits for its peer, and leaves its turn to others.
-    drop(turn);
-    accepting.await
+    arrivals::stay_silent(client, &slot, state.stop.clone()).await;
 }
 
 /// Moves changes of the store to the watches, and reads the configuration that they change, for as long as the server lives.

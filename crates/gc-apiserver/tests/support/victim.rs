@@ -33,7 +33,7 @@ pub struct Victim {
 /// Serves until its standard input ends, if this process was started as the server. For a test of this name:
 /// `the_attacked_server`.
 pub async fn serve() {
-    if std::env::var_os(ROLE).is_none() {
+    if !is_attacked() {
         return;
     }
     let server = TestServer::start().await;
@@ -42,6 +42,16 @@ pub async fn serve() {
         "address": server.server.address().unwrap().to_string(), "ca": credentials.ca_pem,
         "certificate": credentials.certificate_pem, "key": credentials.key_pem,
     });
+    until_the_end(&told).await;
+}
+
+/// Reports whether this process was started as the server.
+pub fn is_attacked() -> bool {
+    std::env::var_os(ROLE).is_some()
+}
+
+/// Says where the server is, and waits until its standard input ends.
+pub async fn until_the_end(told: &Value) {
     // Past the capture of the test harness.
     std::io::stderr().write_all(format!("{ROLE}={told}\n").as_bytes()).unwrap();
     let until_the_end = || std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
@@ -72,13 +82,15 @@ impl Victim {
         let pem = |name: &str| told[name].as_str().unwrap().as_bytes().to_vec();
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(&pem("ca")).unwrap()).unwrap();
-        let chain = vec![CertificateDer::from_pem_slice(&pem("certificate")).unwrap()];
-        let identity = (chain, PrivateKeyDer::from_pem_slice(&pem("key")).unwrap());
+        let identity = told["key"].is_string().then(|| {
+            let chain = vec![CertificateDer::from_pem_slice(&pem("certificate")).unwrap()];
+            (chain, PrivateKeyDer::from_pem_slice(&pem("key")).unwrap())
+        });
         Self {
             child,
             address: told["address"].as_str().unwrap().parse().unwrap(),
             anonymous: connector(&roots, None, b"h2"),
-            administrator: connector(&roots, Some(identity), b"http/1.1"),
+            administrator: connector(&roots, identity, b"http/1.1"),
         }
     }
 
@@ -100,11 +112,15 @@ impl Victim {
 
     /// Lists namespaces over a new connection as the administrator, and says how long that took.
     pub async fn ask(&self) -> Duration {
+        self.ask_for("GET /api/v1/namespaces HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await
+    }
+
+    /// Sends a request over a new connection as the administrator, and says how long that took.
+    pub async fn ask_for(&self, request: &str) -> Duration {
         let begun = Instant::now();
         let asked = async {
             let mut stream = self.connect("127.0.0.1", &self.administrator).await.unwrap();
-            let request = b"GET /api/v1/namespaces HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-            stream.write_all(request).await.unwrap();
+            stream.write_all(request.as_bytes()).await.unwrap();
             let mut answer = Vec::new();
             let _ = stream.read_to_end(&mut answer).await;
             assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));

@@ -5,19 +5,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use bytes::Bytes;
-use gc_apiserver::{Audience, ExtensionRequest, ListenerTls};
-use gc_process::operations::{self, Body};
+use gc_apiserver::{Audience, ExtensionAnswer, ExtensionRequest, Listener, ListenerTls, Peer};
 use gc_registry::api::UserInfo;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
 use super::requester::{Cluster, Requester};
 use super::{MAXIMUM_ORDER_BYTES, Page, Refusal, guard};
 
-/// Connections served at once; more wait. Each reader of the feed has one.
+/// Connections served at once; for one more, an idle one ends. Each reader of the feed has one.
 const MAXIMUM_CONNECTIONS: usize = 512;
 /// Maximum time to receive the body of an order.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
@@ -38,11 +38,11 @@ pub async fn serve(
     cluster: Cluster,
 ) -> anyhow::Result<SocketAddr> {
     let door = Arc::new(Door { page, cluster: Arc::new(cluster) });
-    operations::listen(address, Some(tls), MAXIMUM_CONNECTIONS, move |request| {
+    let listening = Listener::new(Some(tls), MAXIMUM_CONNECTIONS).listen(address, move |request, peer| {
         let door = Arc::clone(&door);
-        async move { door.answer(request).await }
-    })
-    .await
+        async move { door.answer(request, &peer).await }
+    });
+    listening.await.with_context(|| format!("cannot listen on {address}"))
 }
 
 /// The bearer token of a request.
@@ -52,18 +52,19 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 impl Door {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
-        let answer = match self.admit(request).await {
+    async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> ExtensionAnswer {
+        let answer = match self.admit(request, peer).await {
             Ok((request, visitor)) => self.page.clone().answer_as(request, visitor).await,
             Err(refusal) => Some(guard::protected(refusal.answer())),
         };
-        operations::page(answer.unwrap_or_else(|| guard::protected(not_found().answer())))
+        answer.unwrap_or_else(|| guard::protected(not_found().answer()))
     }
 
     /// The request and who makes it. Without known credentials only the page itself can be asked for.
     async fn admit(
         &self,
         request: Request<Incoming>,
+        peer: &Peer,
     ) -> Result<(ExtensionRequest, Result<Requester, Refusal>), Refusal> {
         let (head, body) = request.into_parts();
         let path = head.uri.path().trim_end_matches('/').to_owned();
@@ -72,7 +73,7 @@ impl Door {
             let message = "the page does not impersonate: show a token of that user";
             return Err(Refusal::new(400, "BadRequest", message));
         }
-        let (user, visitor) = match self.authenticate(&head.headers, &path).await? {
+        let (user, visitor) = match self.authenticate(&head.headers, &path, peer).await? {
             Some((user, visitor)) => (user, Ok(visitor)),
             None if audience == Audience::Anyone => (UserInfo::default(), Err(unauthorized())),
             None => return Err(unauthorized()),
@@ -99,6 +100,7 @@ impl Door {
         &self,
         headers: &HeaderMap,
         path: &str,
+        peer: &Peer,
     ) -> Result<Option<(UserInfo, Requester)>, Refusal> {
         let now = jiff::Timestamp::now().as_second();
         let token = match bearer(headers) {
@@ -107,10 +109,13 @@ impl Door {
             None => None,
         };
         // The token of a session is reviewed again and again: a session does not outlive it.
-        match token {
-            Some(token) => Ok(self.cluster.visitor(&token).await?),
-            None => Ok(None),
+        let Some(token) = token else { return Ok(None) };
+        let found = self.cluster.visitor(&token).await?;
+        match &found {
+            Some((user, _)) => peer.is_of(user),
+            None => peer.was_denied(),
         }
+        Ok(found)
     }
 }
 

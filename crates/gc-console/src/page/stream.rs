@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt as _};
+use gc_process::user_limits::Place;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::feed::{Entry, Feed, Filter};
 use super::requester::{Requester, Sight, UserKey};
-use super::user_limits::Place;
 
 /// Changes are sent together, this often.
 const BATCH_PERIOD: Duration = Duration::from_millis(250);

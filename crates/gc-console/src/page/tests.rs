@@ -75,3 +75,28 @@ fn a_session_opens_the_page_alone() {
         assert_eq!(Page::accepts_session(path), expected, "{path}");
     }
 }
+
+/// Whoever asks and leaves again, over and over, has as much work done at once as whoever waits.
+#[tokio::test]
+async fn a_question_whose_client_has_gone_keeps_its_turn() {
+    let page = Page::new(CollectorClock::default());
+    let user = UserInfo { name: "ann".into(), ..UserInfo::default() };
+    let (end, _) = tokio::sync::watch::channel(false);
+    for _ in 0..ANSWERED_AT_ONCE_OF_USER {
+        let (begin, begun) = tokio::sync::oneshot::channel();
+        let mut ended = end.subscribe();
+        let asking = page.in_turn(&user, move || async move {
+            begin.send(()).unwrap();
+            ended.wait_for(|ended| *ended).await.unwrap();
+            Ok(())
+        });
+        tokio::select! {
+            _ = asking => panic!("it does not end by itself"),
+            begun = begun => begun.unwrap(),
+        }
+    }
+    assert!(page.0.turns.take("ann").is_none());
+    assert!(page.0.turns.take("bob").is_some());
+    end.send_replace(true);
+    assert!(page.0.turns.wait("ann").await.is_some());
+}

@@ -275,7 +275,7 @@ impl Extension for Control {
                 (Method::GET, deletions::PATH) => control.0.deletions.answer(&request.query),
                 (Method::GET, journal::PATH) => {
                     let journal = control.0.journal.as_ref()?;
-                    return Some(journal::answer(journal, &request.query).await);
+                    return Some(journal::answer(journal, &request.user.name, &request.query).await);
                 }
                 (_, CLOCK | SETTLE | RESET | FORK | backup_pages::PATH | journal::PATH | deletions::PATH) => {
                     not_allowed()

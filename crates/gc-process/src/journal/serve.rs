@@ -13,13 +13,14 @@ use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt as _};
 use gc_apiserver::{ExtensionAnswer, ExtensionBody};
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::query::{Query, Selection};
 use super::{Found, Journal};
 use crate::UsageError;
 use crate::endpoints::status;
+use crate::user_limits::Place;
 
 /// Where a server with collectors, and a collector, shows its journal.
 pub const PATH: &str = "/kubegc/v1/journal";
@@ -32,8 +33,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Maximum time that a client can follow before it has to ask again: credentials are then checked again.
 const LIFETIME: Duration = Duration::from_mins(10);
 
-/// Answers a request with these parameters.
-pub async fn answer(journal: &Arc<Journal>, parameters: &[(String, String)]) -> ExtensionAnswer {
+/// Answers a request of a user (an empty name for everybody on this machine) with these parameters.
+pub async fn answer(journal: &Arc<Journal>, user: &str, parameters: &[(String, String)]) -> ExtensionAnswer {
     let (mut follow, mut after) = (false, None);
     let other = |name: &str, value: &str| {
         let wrong = |expected: &str| Err(UsageError::new(format!("{name}={value}: expected {expected}")));
@@ -50,15 +51,20 @@ pub async fn answer(journal: &Arc<Journal>, parameters: &[(String, String)]) -> 
         Err(error) => return refusal(400, "BadRequest", &error.to_string()),
     };
     if follow {
-        return following(journal, selection.query, after);
+        return following(journal, user, selection.query, after);
     }
     selection.tail = if selection.tail == 0 { LARGEST_TAIL } else { selection.tail.min(LARGEST_TAIL) };
     selection.largest_bytes = LARGEST_ANSWER_BYTES;
-    let Ok(_turn) = journal.searches.acquire().await else {
+    let Ok(turn) = Arc::clone(&journal.searches).acquire_owned().await else {
         return refusal(503, "ServiceUnavailable", "the journal is closed");
     };
     let journal = Arc::clone(journal);
-    match tokio::task::spawn_blocking(move || FoundEntries(journal.search(&selection)).value()).await {
+    let search = move || {
+        // A search continues after its client has gone, and keeps its turn.
+        let _turn = turn;
+        FoundEntries(journal.search(&selection)).value()
+    };
+    match tokio::task::spawn_blocking(search).await {
         Ok(document) => ExtensionAnswer::json(200, &document),
         Err(error) => refusal(500, "InternalError", &format!("the journal was not searched: {error}")),
     }
@@ -95,8 +101,8 @@ impl FoundEntries {
     }
 }
 
-fn following(journal: &Arc<Journal>, query: Query, after: Option<u64>) -> ExtensionAnswer {
-    let Ok(place) = Arc::clone(&journal.followers).try_acquire_owned() else {
+fn following(journal: &Arc<Journal>, user: &str, query: Query, after: Option<u64>) -> ExtensionAnswer {
+    let Some(place) = journal.followers.take(user) else {
         return refusal(429, "TooManyRequests", "too many clients follow the journal; try again later");
     };
     ExtensionAnswer {
@@ -113,7 +119,7 @@ struct Follower {
     changes: watch::Receiver<u64>,
     position: u64,
     ends: Instant,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 /// The entries after this number that are asked for, or those to come, one per line.
@@ -121,7 +127,7 @@ fn stream(
     journal: &Arc<Journal>,
     query: Query,
     after: Option<u64>,
-    place: OwnedSemaphorePermit,
+    place: Place,
 ) -> BoxStream<'static, Bytes> {
     let mut changes = journal.recent.changes();
     changes.mark_changed();
@@ -191,7 +197,7 @@ mod tests {
     }
 
     async fn ask(journal: &Arc<Journal>, query: &str) -> (u16, Value) {
-        let answer = answer(journal, &parameters(query)).await;
+        let answer = answer(journal, "jane", &parameters(query)).await;
         let ExtensionBody::Whole(body) = answer.body else { panic!("it streams") };
         (answer.code, serde_json::from_slice(&body).unwrap())
     }
@@ -261,12 +267,15 @@ mod tests {
     async fn followers_get_entries_as_they_are_made_and_their_number_is_bounded() {
         let journal = journal(1..=2);
         let mut pieces = Vec::new();
-        for _ in 0..super::super::MAXIMUM_FOLLOWERS {
-            let answer = answer(&journal, &parameters("follow=true&after=0&namespace=shop")).await;
+        for _ in 0..super::super::MAXIMUM_FOLLOWERS_OF_USER {
+            let answer = answer(&journal, "jane", &parameters("follow=true&after=0&namespace=shop")).await;
             let ExtensionBody::Stream(stream) = answer.body else { panic!("{}", answer.code) };
             pieces.push(stream);
         }
         assert_eq!(ask(&journal, "follow=true").await.0, 429);
+        let other = answer(&journal, "joe", &parameters("follow=true")).await;
+        assert_eq!(other.code, 200, "others have places of their own");
+        drop(other);
         let mut stream = pieces.remove(0);
         journal.record(json!({"n": 3, "verb": "delete", "namespace": "shop"}));
         let mut seen = Vec::new();
@@ -277,7 +286,7 @@ mod tests {
         }
         assert_eq!(seen, [1, 3]);
         drop(stream);
-        let answer = answer(&journal, &parameters("follow=true")).await;
+        let answer = answer(&journal, "jane", &parameters("follow=true")).await;
         assert_eq!(answer.code, 200);
     }
 }

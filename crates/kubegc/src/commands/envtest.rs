@@ -231,7 +231,7 @@ impl Pages for EtcdHealth {
         None
     }
 
-    fn page(&self, path: &str, _query: &[(String, String)]) -> Option<PageAnswer> {
+    fn page(&self, _user: &str, path: &str, _query: &[(String, String)]) -> Option<PageAnswer> {
         let body = match path {
             "/health" => r#"{"health":"true","reason":""}"#,
             "/version" => r#"{"etcdserver":"3.6.0","etcdcluster":"3.6.0"}"#,

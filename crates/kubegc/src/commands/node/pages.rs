@@ -32,7 +32,7 @@ impl Pages for NodePages {
         self.health.unready()
     }
 
-    fn page(&self, path: &str, _query: &[(String, String)]) -> Option<PageAnswer> {
+    fn page(&self, _user: &str, path: &str, _query: &[(String, String)]) -> Option<PageAnswer> {
         self.clock_at(path).map(|clock| answer((200, shown(clock))))
     }
 

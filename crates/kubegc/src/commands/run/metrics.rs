@@ -413,7 +413,7 @@ impl Pages for RunPages {
         self.leadership.is_overdue().then(|| "the lease is not renewed".into())
     }
 
-    fn page(&self, path: &str, query: &[(String, String)]) -> Option<PageAnswer> {
+    fn page(&self, user: &str, path: &str, query: &[(String, String)]) -> Option<PageAnswer> {
         match path {
             "/debug/controllers/garbagecollector/graph"
             | "/debug/controllers/garbage-collector-controller/graph" => {
@@ -430,8 +430,10 @@ impl Pages for RunPages {
                 Some(PageAnswer::Document("application/json", self.resources().to_string()))
             }
             journal::PATH => {
-                let (journal, query) = (Arc::clone(&self.journal), query.to_vec());
-                Some(PageAnswer::Asked(Box::pin(async move { journal::answer(&journal, &query).await })))
+                let (journal, user, query) = (Arc::clone(&self.journal), user.to_owned(), query.to_vec());
+                Some(PageAnswer::Asked(Box::pin(
+                    async move { journal::answer(&journal, &user, &query).await },
+                )))
             }
             _ => None,
         }

@@ -6,25 +6,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A limit on concurrent requests, in all and for each user.
-pub(super) struct UserLimits {
-    all: Arc<Semaphore>,
-    /// Places that only users without any may take at once: those who have many leave room for the first of everybody else.
-    reserved: usize,
+pub struct UserLimits {
+    shared: Arc<Semaphore>,
+    /// Places that only users without any may take: those who have many leave room for the first of everybody else.
+    reserved: Arc<Semaphore>,
     most_of_user: usize,
     /// Of users who have a place, or wait for one.
     users: Mutex<BTreeMap<String, Arc<Semaphore>>>,
 }
 
 /// A place, until this is dropped.
-pub(crate) struct Place {
+#[derive(Debug)]
+pub struct Place {
     _of_user: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
     _user: Arc<Semaphore>,
 }
 
 impl UserLimits {
-    pub(crate) fn new(all: usize, most_of_user: usize) -> Self {
-        Self { all: Arc::new(Semaphore::new(all)), reserved: all / 2, most_of_user, users: Mutex::default() }
+    /// This many places in all, and for each user; half of all are for the first one of each.
+    #[must_use]
+    pub fn new(all: usize, most_of_user: usize) -> Self {
+        let (shared, reserved) = (Semaphore::new(all.div_ceil(2)), Semaphore::new(all / 2));
+        Self { shared: Arc::new(shared), reserved: Arc::new(reserved), most_of_user, users: Mutex::default() }
     }
 
     fn of(&self, user: &str) -> Arc<Semaphore> {
@@ -35,25 +39,39 @@ impl UserLimits {
         Arc::clone(places)
     }
 
+    /// Reports whether the place that was just taken is the only one of its user.
+    fn is_first(&self, places: &Semaphore) -> bool {
+        places.available_permits() + 1 == self.most_of_user
+    }
+
     /// A place at once, if one is free.
-    pub(crate) fn take(&self, user: &str) -> Option<Place> {
+    pub fn take(&self, user: &str) -> Option<Place> {
         let places = self.of(user);
         let of_user = Arc::clone(&places).try_acquire_owned().ok()?;
-        let is_first = places.available_permits() + 1 == self.most_of_user;
-        if !is_first && self.all.available_permits() <= self.reserved {
-            return None;
-        }
-        let of_all = Arc::clone(&self.all).try_acquire_owned().ok()?;
+        let shared = Arc::clone(&self.shared).try_acquire_owned();
+        let of_all = match shared {
+            Err(_) if self.is_first(&places) => Arc::clone(&self.reserved).try_acquire_owned().ok()?,
+            shared => shared.ok()?,
+        };
         Some(Place { _of_user: of_user, _of_all: of_all, _user: places })
     }
 
-    /// A place as soon as one is free.
-    pub(crate) async fn wait(&self, user: &str) -> Option<Place> {
+    /// A place as soon as one is free. The first one of a user does not wait for the further ones of others.
+    pub async fn wait(&self, user: &str) -> Option<Place> {
         let places = self.of(user);
         // The semaphores are never closed.
         let of_user = Arc::clone(&places).acquire_owned().await.ok()?;
-        let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-        Some(Place { _of_user: of_user, _of_all: of_all, _user: places })
+        let shared = Arc::clone(&self.shared).acquire_owned();
+        let of_all = if self.is_first(&places) {
+            tokio::select! {
+                biased;
+                place = shared => place,
+                place = Arc::clone(&self.reserved).acquire_owned() => place,
+            }
+        } else {
+            shared.await
+        };
+        Some(Place { _of_user: of_user, _of_all: of_all.ok()?, _user: places })
     }
 }
 
@@ -81,5 +99,18 @@ mod tests {
         assert!(places.take("ann").is_some());
         drop(places.take("carl"));
         assert!(places.users.lock().unwrap().len() <= 2, "idle users are forgotten");
+    }
+
+    #[tokio::test]
+    async fn the_first_place_of_a_user_does_not_wait_for_further_ones_of_others() {
+        let limits = UserLimits::new(4, 4);
+        let held = [limits.wait("ann").await, limits.wait("ann").await];
+        let mut further = Box::pin(limits.wait("ann"));
+        assert!(futures::poll!(further.as_mut()).is_pending());
+        let first = limits.wait("bob").await;
+        assert!(first.is_some());
+        assert!(futures::poll!(further.as_mut()).is_pending(), "one of the two that are left is for others");
+        drop(held);
+        assert!(further.await.is_some());
     }
 }

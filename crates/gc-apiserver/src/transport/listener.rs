@@ -1,0 +1,163 @@
+//! Another listener of the process, such as the metrics of a collector or its page: with the bounds of the API server's own on
+//! connections, handshakes, headers, time and memory.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use gc_registry::api::UserInfo;
+use http::header::{CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::account::{Account, ClientStanding, MemoryBudget};
+use super::arrivals;
+use super::body::AnswerBody;
+use super::clients::{AdmittedConnection, Clients, Ending, Limits};
+use super::connections::{Patience, converse};
+use super::lent::LentConnection;
+use super::listener_tls::ListenerTls;
+use super::unserved::unserved;
+use crate::auth::authentication::standing;
+use crate::loss_metrics::LossMetrics;
+use crate::serve::extension::{ExtensionAnswer, ExtensionBody};
+
+/// A listener. See the module documentation.
+#[derive(Clone)]
+pub struct Listener {
+    clients: Arc<Clients>,
+    tls: Option<Arc<ListenerTls>>,
+    patience: Patience,
+}
+
+/// The connection that a request came on: whoever answers says whose it is. Connections of nobody that is known end first when places or
+/// memory are short, and have an eighth of the memory.
+#[derive(Clone)]
+pub struct Peer(Arc<AdmittedConnection>);
+
+impl Peer {
+    /// The request is of this user, whose credentials are valid.
+    pub fn is_of(&self, user: &UserInfo) {
+        self.0.client().authenticated(&user.name, standing(user));
+    }
+
+    /// Whoever reaches the listener may ask for everything.
+    pub fn is_trusted(&self) {
+        self.0.client().authenticated("", ClientStanding::Authenticated);
+    }
+
+    /// The credentials of the request were no good. A connection on which none ever were is cut off after some.
+    pub fn was_denied(&self) {
+        self.0.client().denied();
+    }
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener").field("has_tls", &self.tls.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Listener {
+    /// With this many connections at most, and no more than half of the memory of the process held for them.
+    #[must_use]
+    pub fn new(tls: Option<Arc<ListenerTls>>, most_connections: usize) -> Self {
+        let account = Account::new(MemoryBudget::of_machine());
+        let clients = Clients::new(Limits::of(most_connections), account, LossMetrics::default());
+        Self { clients, tls, patience: Patience::default() }
+    }
+
+    /// Answers requests until the process ends. Returns the address (the port may have been 0).
+    pub async fn listen<A>(
+        self,
+        address: SocketAddr,
+        answer: impl Fn(Request<Incoming>, Peer) -> A + Clone + Send + Sync + 'static,
+    ) -> io::Result<SocketAddr>
+    where
+        A: Future<Output = ExtensionAnswer> + Send + 'static,
+    {
+        let listener = TcpListener::bind(address).await?;
+        let bound = listener.local_addr()?;
+        tokio::spawn(
+            async move {
+                loop {
+                    let (stream, admitted) = arrivals::next(&listener, &self.clients).await;
+                    tokio::spawn(self.clone().serve(stream, Arc::new(admitted), answer.clone()).boxed());
+                }
+            }
+            .boxed(),
+        );
+        Ok(bound)
+    }
+
+    async fn serve<A>(
+        self,
+        stream: TcpStream,
+        admitted: Arc<AdmittedConnection>,
+        answer: impl Fn(Request<Incoming>, Peer) -> A + Send + Sync + 'static,
+    ) where
+        A: Future<Output = ExtensionAnswer> + Send + 'static,
+    {
+        let client = admitted.client();
+        let _ = stream.set_nodelay(true);
+        let (stream, slot) = LentConnection::new(stream);
+        match &self.tls {
+            None => self.converse(stream, &admitted, answer).await,
+            Some(tls) => {
+                let shaking = arrivals::shake_hands(client, tls.acceptor(), stream);
+                let shaken = tokio::select! {
+                    shaken = tokio::time::timeout(self.patience.handshake, shaking) => shaken,
+                    () = client.asked(Ending::AtOnce) => return,
+                };
+                // A handshake that fails or takes too long concerns its client only.
+                let Ok(Ok(stream)) = shaken else { return };
+                self.converse(stream, &admitted, answer).await;
+            }
+        }
+        arrivals::stay_silent(client, &slot, std::future::pending()).await;
+    }
+
+    async fn converse<S, A>(
+        &self,
+        stream: S,
+        admitted: &Arc<AdmittedConnection>,
+        answer: impl Fn(Request<Incoming>, Peer) -> A + Send + Sync,
+    ) where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        A: Future<Output = ExtensionAnswer> + Send + 'static,
+    {
+        let answer = |request: Request<Incoming>| {
+            let answering = match unserved(&request) {
+                Some(refusal) => Err(refusal),
+                None => Ok(answer(request, Peer(Arc::clone(admitted)))),
+            };
+            async move {
+                Ok::<_, Infallible>(match answering {
+                    Ok(answering) => response(answering.await),
+                    Err(refusal) => refusal,
+                })
+            }
+        };
+        converse(stream, admitted.client(), self.patience, std::future::pending(), answer).await;
+    }
+}
+
+/// An answer as it is sent.
+fn response(answer: ExtensionAnswer) -> Response<AnswerBody> {
+    let body = match answer.body {
+        ExtensionBody::Whole(bytes) => AnswerBody::Whole(bytes),
+        ExtensionBody::Shared(body) => AnswerBody::Whole(body.bytes()),
+        ExtensionBody::Stream(stream) => AnswerBody::Stream(stream),
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.extend(answer.headers);
+    response
+}

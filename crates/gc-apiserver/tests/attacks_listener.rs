@@ -1,0 +1,193 @@
+//! Crowds at the other listeners of a process: the metrics and the page of a collector, as [`Listener`] serves them. Each kind comes from
+//! one address, beside a scraper at another one that asks over a new connection every time. `KUBEGC_ATTACK_SECONDS=10` measures, as for
+//! `attacks_crowd`.
+#![allow(clippy::unwrap_used)] // a broken assumption should stop the test
+
+mod support;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use gc_apiserver::{ExtensionAnswer, ExtensionBody, Listener, ListenerTls, Peer};
+use gc_registry::api::UserInfo;
+use hyper::body::Incoming;
+use serde_json::json;
+use support::victim::{self, Victim, dial};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::TlsConnector;
+
+/// As `kubegc` has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const CONNECTIONS: usize = 200;
+/// As the listener of metrics has.
+const PLACES: usize = 128;
+/// Requests of the scraper beside each kind.
+const REQUESTS: usize = 10;
+/// Between two of them.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Where the crowd is.
+const CROWD: &str = "127.0.0.2";
+/// The scraper's request.
+const SCRAPE: &str =
+    "GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer good\r\nconnection: close\r\n\r\n";
+/// Bytes of the metrics.
+const LARGE: usize = 1 << 20;
+
+/// Answers health to everybody, and the rest to whoever shows the token.
+async fn answer(request: http::Request<Incoming>, peer: Peer) -> ExtensionAnswer {
+    let token = request.headers().get("authorization").and_then(|value| value.to_str().ok());
+    let (code, body) = match (request.uri().path(), token) {
+        ("/healthz", _) => (200, "ok".to_owned()),
+        (_, Some("Bearer good")) => {
+            let groups = vec!["system:authenticated".to_owned()];
+            peer.is_of(&UserInfo { name: "scraper".into(), groups, ..UserInfo::default() });
+            (200, "m 1\n".repeat(LARGE / 4))
+        }
+        (_, Some(_)) => {
+            peer.was_denied();
+            (401, "no".to_owned())
+        }
+        (_, None) => (401, "no".to_owned()),
+    };
+    ExtensionAnswer {
+        code,
+        content_type: "text/plain",
+        headers: Vec::new(),
+        body: ExtensionBody::Whole(body.into()),
+    }
+}
+
+/// The server of [`Victim`]: a test only so that this program can be started as one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_attacked_server() {
+    if !victim::is_attacked() {
+        return;
+    }
+    let tls = Arc::new(ListenerTls::new(None, &["localhost".to_owned()]).unwrap());
+    let authority = tls.authority_pem().unwrap().to_owned();
+    let listener = Listener::new(Some(tls), PLACES);
+    let address = listener.listen("127.0.0.1:0".parse().unwrap(), answer).await.unwrap();
+    victim::until_the_end(&json!({"address": address.to_string(), "ca": authority})).await;
+}
+
+type Attack = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What one hostile connection does until it ends.
+type Kind = fn(TlsConnector, SocketAddr) -> Attack;
+
+async fn plain(to: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::new(CROWD.parse().unwrap(), 0))?;
+    socket.connect(to).await
+}
+
+/// Sends `first`, then `more` over and over, and reads the answers if there is no more to be sent.
+fn send(connector: &TlsConnector, to: SocketAddr, first: String, more: String) -> Attack {
+    let mut config = connector.config().as_ref().clone();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let connector = TlsConnector::from(Arc::new(config));
+    Box::pin(async move {
+        let Ok(mut stream) = dial(CROWD, to, &connector).await else { return };
+        if stream.write_all(first.as_bytes()).await.is_err() {
+            return;
+        }
+        if more.is_empty() {
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        }
+        while !more.is_empty() && stream.write_all(more.as_bytes()).await.is_ok() {}
+    })
+}
+
+const KINDS: [(&str, Kind); 8] = [
+    ("connections that say nothing", |_, to| {
+        Box::pin(async move {
+            let Ok(mut stream) = plain(to).await else { return };
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        })
+    }),
+    ("handshakes, and nothing else", |connector, to| {
+        Box::pin(async move { drop(dial(CROWD, to, &connector).await) })
+    }),
+    ("half a header", |connector, to| send(&connector, to, "GET / HTTP/1.1\r\nx: ".into(), String::new())),
+    ("headers that never end", |connector, to| {
+        send(&connector, to, "GET / HTTP/1.1\r\n".into(), "x: y\r\n".repeat(512))
+    }),
+    ("a body that never ends", |connector, to| {
+        let first = "POST /metrics HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
+        send(&connector, to, first.into(), format!("1000\r\n{}\r\n", "z".repeat(4096)))
+    }),
+    ("health, over and over", |connector, to| {
+        send(&connector, to, String::new(), "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(50))
+    }),
+    ("tokens that nobody issued", |connector, to| {
+        let one = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer forged\r\n\r\n";
+        send(&connector, to, one.repeat(100), String::new())
+    }),
+    ("metrics of a user that are not read", |connector, to| {
+        let one = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer good\r\n\r\n";
+        send(&connector, to, String::new(), one.repeat(50))
+    }),
+];
+
+/// The time that a measurement lasts, if this is one.
+fn measured() -> Option<Duration> {
+    std::env::var("KUBEGC_ATTACK_SECONDS").ok().map(|text| Duration::from_secs(text.parse().unwrap()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scrapers_are_answered_beside_crowds() {
+    for (name, kind) in KINDS {
+        beside_a_crowd(name, kind).await;
+    }
+}
+
+async fn beside_a_crowd(name: &str, kind: Kind) {
+    let mut victim = Victim::start("-d 524288");
+    for _ in 0..5 {
+        victim.ask_for(SCRAPE).await;
+    }
+    let before = victim.resident().unwrap();
+    let connected = Arc::new(AtomicUsize::new(0));
+    let mut crowd = tokio::task::JoinSet::new();
+    let begun = Instant::now();
+    for _ in 0..CONNECTIONS {
+        let (connected, connector, to) = (Arc::clone(&connected), victim.anonymous.clone(), victim.address);
+        crowd.spawn(async move {
+            loop {
+                connected.fetch_add(1, Ordering::Relaxed);
+                kind(connector.clone(), to).await;
+            }
+        });
+    }
+    let (mut waited, mut peak) = (Vec::new(), before);
+    while measured().map_or(waited.len() < REQUESTS, |time| begun.elapsed() < time) {
+        waited.push(victim.ask_for(SCRAPE).await);
+        peak = peak.max(victim.resident().expect("the server lives"));
+        tokio::time::sleep(PAUSE).await;
+    }
+    let (lasted, connected) = (begun.elapsed(), connected.load(Ordering::Relaxed));
+    crowd.shutdown().await;
+    waited.sort_unstable();
+    let part = |of_thousand: usize| waited[(waited.len() * of_thousand / 1_000).min(waited.len() - 1)];
+    println!(
+        "{name}: {connected} connections in {lasted:?}; {} requests beside them waited {:?} (median), {:?} (p99); \
+         {before} MiB before, {peak} at most",
+        waited.len(),
+        part(500),
+        part(990),
+    );
+    if measured().is_some() {
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        println!("{name}: {} MiB a minute later", victim.resident().unwrap());
+    }
+    victim.ask_for(SCRAPE).await;
+    assert_eq!(victim.child.try_wait().unwrap(), None, "{name}: the server lives");
+    assert!(peak <= before + 160, "{name}: {before} MiB before, {peak} MiB at most");
+}
