@@ -27,7 +27,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const CONNECTIONS: usize = 200;
 /// As the listener of metrics has.
-const PLACES: usize = 128;
+const PLACES: usize = 512;
 /// Requests of the scraper beside each kind.
 const REQUESTS: usize = 10;
 /// Between two of them.
@@ -38,7 +38,7 @@ const CROWD: &str = "127.0.0.2";
 const SCRAPE: &str =
     "GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer good\r\nconnection: close\r\n\r\n";
 /// Bytes of the metrics.
-const LARGE: usize = 1 << 20;
+const LARGE: usize = 256 << 10;
 
 /// Answers health to everybody, and the rest to whoever shows the token.
 async fn answer(request: http::Request<Incoming>, peer: Peer) -> ExtensionAnswer {

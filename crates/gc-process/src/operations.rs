@@ -25,7 +25,7 @@ use crate::guard;
 use crate::reviews::{ReviewError, Reviews};
 
 /// Connections served at once; for one more, an idle one ends.
-const MAX_CONNECTIONS: usize = 128;
+const MAX_CONNECTIONS: usize = 512;
 /// Paths that are open to everybody: kubelets ask without credentials.
 const HEALTH_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 /// Further pages that are made at a time.

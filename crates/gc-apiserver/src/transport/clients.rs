@@ -61,8 +61,13 @@ impl Limits {
         Self::of(by_files.clamp(MINIMUM_CONNECTIONS, MAXIMUM_CONNECTIONS))
     }
 
+    /// This number in all, or as many as this process may have files for, if they are fewer.
+    pub(crate) fn at_most(total: usize) -> Self {
+        Self::of(total.min(Self::of_process().total))
+    }
+
     /// This number in all.
-    pub(crate) fn of(total: usize) -> Self {
+    fn of(total: usize) -> Self {
         Self {
             total,
             anonymous: total * ANONYMOUS_PERCENT / 100,

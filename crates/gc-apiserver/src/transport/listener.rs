@@ -67,7 +67,7 @@ impl Listener {
     #[must_use]
     pub fn new(tls: Option<Arc<ListenerTls>>, most_connections: usize) -> Self {
         let account = Account::new(MemoryBudget::of_machine());
-        let clients = Clients::new(Limits::of(most_connections), account, LossMetrics::default());
+        let clients = Clients::new(Limits::at_most(most_connections), account, LossMetrics::default());
         Self { clients, tls, patience: Patience::default() }
     }
 
