@@ -394,6 +394,11 @@ impl Garbage {
         }
     }
 
+    /// Endpoints or an EndpointSlice, of which metadata is enough.
+    pub fn endpoints(&mut self, object: &Value) {
+        self.others.endpoints(object);
+    }
+
     /// Something could not be read: what uses it is not known either.
     pub fn unseen(&mut self, what: String) {
         self.unseen.push(what);

@@ -30,6 +30,9 @@ const SILENT: [(&str, &str); 6] = [
     ("", "bindings"),
 ];
 
+/// Resources that say where Services lead.
+const ENDPOINTS: [(&str, &str); 2] = [("discovery.k8s.io", "endpointslices"), ("", "endpoints")];
+
 /// Reads everything that may use something, and reports what nothing uses.
 pub async fn ask(
     gatherer: &Gatherer,
@@ -76,6 +79,11 @@ pub async fn ask(
     let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
     if let Some(resource) = catalog.named(&definitions) {
         let read = each(resource, Reading::Whole, &mut |object| garbage.definition(object)).await;
+        unread(&mut garbage, resource, read);
+    }
+    for (group, name) in ENDPOINTS {
+        let Some(resource) = catalog.named(&GroupResource::new(group, name)) else { continue };
+        let read = each(resource, Reading::Metadata, &mut |object| garbage.endpoints(object)).await;
         unread(&mut garbage, resource, read);
     }
     let mut users: Vec<&Resource> = catalog.all().iter().filter(|resource| refers(resource)).collect();

@@ -37,6 +37,8 @@ const SCALED: [&str; 4] = ["Deployment", "ReplicaSet", "ReplicationController", 
 enum Question {
     /// True if no pod has labels that the selector matches.
     Selects { selector: Value, certain: bool },
+    /// True if nothing says where the Service leads.
+    Endpoints,
     /// True if none of these Services exists.
     LeadsTo(BTreeSet<String>),
     /// True if this object does not exist.
@@ -73,6 +75,8 @@ pub(super) struct Others {
     /// Labels of pods and of what makes pods, by namespace.
     pods: BTreeMap<String, BTreeSet<Labels>>,
     existing: BTreeSet<Named>,
+    /// Services with endpoints, by namespace and name.
+    led: BTreeSet<(String, String)>,
     bound: BTreeSet<Named>,
     aggregations: Vec<Value>,
     classes: BTreeSet<(String, String)>,
@@ -214,10 +218,10 @@ impl Others {
                     self.candidate(Code::UnusedStorageClass, place, object, Question::Class);
                 }
             }
-            ("scheduling.k8s.io", "PriorityClass") => {
-                if object["globalDefault"] != true && !place.name.starts_with("system-") {
-                    self.candidate(Code::UnusedPriorityClass, place, object, Question::Class);
-                }
+            ("scheduling.k8s.io", "PriorityClass")
+                if object["globalDefault"] != true && !place.name.starts_with("system-") =>
+            {
+                self.candidate(Code::UnusedPriorityClass, place, object, Question::Class);
             }
             ("rbac.authorization.k8s.io", _) => self.right(&kind, place, object),
             ("apps", "Deployment" | "StatefulSet" | "DaemonSet") => self.idle(&kind, place, object),
@@ -282,14 +286,26 @@ impl Others {
         }
     }
 
+    /// Endpoints or an EndpointSlice: a Service leads somewhere.
+    pub(super) fn endpoints(&mut self, object: &Value) {
+        let slice_of = object["metadata"]["labels"]["kubernetes.io/service-name"].as_str();
+        let service = slice_of.unwrap_or_else(|| text(object, "/metadata/name"));
+        self.led.insert((text(object, "/metadata/namespace").to_owned(), service.to_owned()));
+    }
+
     fn service(&mut self, place: &Place, object: &Value) {
         let selector = &object["spec"]["selector"];
         let selects = selector.as_object().is_some_and(|pairs| !pairs.is_empty());
-        // Without a selector, somebody else says where it leads.
-        if selects && text(object, "/spec/type") != "ExternalName" {
-            let selector = serde_json::json!({"matchLabels": selector});
-            self.candidate(Code::UnusedService, place, object, Question::Selects { selector, certain: true });
+        // The one of the API server is made by it.
+        if text(object, "/spec/type") == "ExternalName"
+            || object["metadata"]["labels"]["provider"] == "kubernetes"
+        {
+            return;
         }
+        let selector = serde_json::json!({"matchLabels": selector});
+        let question =
+            if selects { Question::Selects { selector, certain: true } } else { Question::Endpoints };
+        self.candidate(Code::UnusedService, place, object, question);
     }
 
     fn ingress(&mut self, place: &Place, object: &Value) {
@@ -450,6 +466,10 @@ impl Others {
                         ))
                     }
                 }
+            }
+            Question::Endpoints => {
+                let leads = self.led.contains(&(namespace.clone(), name.clone()));
+                unknown(!leads, "it has no selector and no endpoints")
             }
             Question::LeadsTo(services) => {
                 let is_there = |name: &String| exists(&("Service".into(), namespace.clone(), name.clone()));

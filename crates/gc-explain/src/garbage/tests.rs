@@ -95,6 +95,8 @@ fn gathered(targets: Vec<(&str, Value)>, users: Vec<(&str, Value)>, system: bool
             "secretName": {"type": "string"}, "title": {"type": "string"},
         }}}}}},
     ]}}));
+    garbage.endpoints(&json!({"metadata": {"namespace": "n", "name": "led-x7",
+        "labels": {"kubernetes.io/service-name": "led"}}}));
     for (title, body) in users {
         let (resource, object) = object(title, body);
         garbage.refer(&resource, &object);

@@ -30,7 +30,13 @@ fn what_selects_nothing_is_unused() {
         ),
         (service(), ("Widget n/w", template(json!({"app": "web", "role": "main"}))), &[]),
         (service(), ("Widget n/w", json!({"spec": {"title": "s"}})), &["UnusedService? n/s"]),
-        (("Service n/s", json!({"spec": {}})), pod(json!({})), &[]),
+        (("Service n/s", json!({"spec": {}})), pod(json!({})), &["UnusedService? n/s"]),
+        (("Service n/led", json!({"spec": {}})), pod(json!({})), &[]),
+        (
+            ("Service n/s", json!({"metadata": {"labels": {"provider": "kubernetes"}}, "spec": {}})),
+            pod(json!({})),
+            &[],
+        ),
         (
             ("Service n/s", json!({"spec": {"type": "ExternalName", "selector": {"a": "b"}}})),
             pod(json!({})),
@@ -77,9 +83,13 @@ fn what_leads_nowhere_is_unused() {
         )
     };
     for (object, other, expected) in [
-        (to_service(), ("Service n/s", json!({})), &[][..]),
-        (to_service(), ("Service m/s", json!({})), &["UnusedIngress n/i"]),
-        (ingress(json!({"resource": {"kind": "Bucket", "name": "b"}})), ("Service m/s", json!({})), &[]),
+        (to_service(), ("Service n/s", json!({"spec": {"type": "ExternalName"}})), &[][..]),
+        (to_service(), ("Service m/s", json!({"spec": {"type": "ExternalName"}})), &["UnusedIngress n/i"]),
+        (
+            ingress(json!({"resource": {"kind": "Bucket", "name": "b"}})),
+            ("Service m/s", json!({"spec": {"type": "ExternalName"}})),
+            &[],
+        ),
         (scaler("Deployment"), ("Deployment n/d", json!({"spec": {"replicas": 1}})), &[]),
         (
             scaler("Deployment"),
