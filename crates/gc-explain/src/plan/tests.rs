@@ -265,6 +265,35 @@ fn promises_need_evidence() {
     }
 }
 
+/// The data of a volume is retained by policy Retain alone: a volume that is recycled stays, and its data does not.
+#[test]
+fn only_retained_data_is_not_lost() {
+    let storage = r#"{"items":[{"metadata":{"name":""},"versions":[{"version":"v1","freshness":"Current","resources":[
+        {"resource":"persistentvolumeclaims","responseKind":{"kind":"PersistentVolumeClaim"},"scope":"Namespaced","verbs":["list","delete"]},
+        {"resource":"persistentvolumes","responseKind":{"kind":"PersistentVolume"},"scope":"Cluster","verbs":["list","delete"]}]}]}]}"#;
+    let catalog = Catalog::read(storage.as_bytes(), br#"{"items":[]}"#).unwrap();
+    let (claims, volumes) =
+        (GroupResource::new("", "persistentvolumeclaims"), GroupResource::new("", "persistentvolumes"));
+    let claim_id = catalog.named(&claims).unwrap().id;
+    let mut survey = Survey::new(catalog, Timestamp(1_000));
+    let claim = json!({"metadata": {"namespace": "n", "name": "c", "uid": "c", "resourceVersion": "1"}});
+    survey.observe(claim_id, serde_json::from_value(claim.clone()).unwrap());
+    survey.complete();
+    for (policy, lost) in [("Retain", 0), ("Recycle", 1)] {
+        let mut facts = Facts::at(Timestamp(1_000));
+        let mut whole = claim.clone();
+        whole["spec"] = json!({"volumeName": "v"});
+        let volume = json!({"metadata": {"name": "v", "uid": "v"}, "spec": {"persistentVolumeReclaimPolicy": policy,
+            "claimRef": {"namespace": "n", "name": "c", "uid": "c"}}, "status": {"phase": "Bound"}});
+        facts.tell_object(claims.clone(), "n", "c", Knowledge::Present(whole));
+        facts.tell_object(volumes.clone(), "", "v", Knowledge::Present(volume));
+        let key = ObjectKey { resource: claim_id, namespace: "n".into(), name: "c".into() };
+        let target = Target { key, uid: Uid::new("c"), policy: Some(PropagationPolicy::Background) };
+        let radius = planned_with(facts, &survey, &[target]);
+        assert_eq!(radius.lost_volumes.len(), lost, "{policy}");
+    }
+}
+
 /// A CronJob creates a Job when one is due, and none in place of one that is deleted; other owners do.
 #[test]
 fn a_job_of_a_cron_job_is_not_recreated() {

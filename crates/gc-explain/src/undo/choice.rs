@@ -73,6 +73,8 @@ impl ChosenRecords {
 struct Summary {
     at: Timestamp,
     begun: Timestamp,
+    /// True if the server says when its deletion began, and not the clock of the recorder.
+    is_exact: bool,
     uid: Box<str>,
     resource: Box<str>,
     namespace: Box<str>,
@@ -105,6 +107,7 @@ impl Index {
         let summary = Summary {
             at: record.at,
             begun: begun(record),
+            is_exact: !record.text("/metadata/deletionTimestamp").is_empty(),
             uid: uid.into(),
             resource: record.resource.as_str().into(),
             namespace: record.text("/metadata/namespace").into(),
@@ -153,9 +156,12 @@ impl Index {
             }
         }
         while let Some(summary) = open.pop() {
-            let from = summary.begun.after(-WATCH_SLACK_MILLISECONDS);
             for dependent in dependents.get(&*summary.uid).into_iter().flatten() {
-                if dependent.at >= from && taken.insert(&dependent.uid, dependent).is_none() {
+                // Watches are late by different times; the dates of the server are not.
+                let is_exact = summary.is_exact && dependent.is_exact;
+                let slack = if is_exact { CLOCK_SLACK_MILLISECONDS } else { WATCH_SLACK_MILLISECONDS };
+                let went = if is_exact { dependent.begun } else { dependent.at };
+                if went >= summary.begun.after(-slack) && taken.insert(&dependent.uid, dependent).is_none() {
                     open.push(dependent);
                 }
             }

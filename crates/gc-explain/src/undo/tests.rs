@@ -502,3 +502,23 @@ fn whatever_grants_rights_has_to_be_named() {
         assert_eq!(grants_rights(&object), expected, "{api_version} {kind} {secret_type}");
     }
 }
+
+/// Where the server says when both deletions began, a dependent that somebody deleted shortly before is not part of the act.
+#[test]
+fn what_was_deleted_before_its_owner_does_not_come_back_with_it() {
+    let ended = |name: &str, owner: &[&str], begun: &str| {
+        let title = format!("ConfigMap {name}");
+        record(1_800_000_100_000, &title, owner, json!({"/metadata/deletionTimestamp": begun}))
+    };
+    let records = [
+        ended("root", &[], "2027-01-15T08:00:20Z"),
+        ended("before", &["ConfigMap/root"], "2027-01-15T08:00:10Z"),
+        ended("with-it", &["ConfigMap/root"], "2027-01-15T08:00:20Z"),
+        ended("after", &["ConfigMap/root"], "2027-01-15T08:01:00Z"),
+        // Its beginning is not known, and it was recorded later.
+        record(1_800_000_100_000, "ConfigMap undated", &["ConfigMap/root"], json!({})),
+    ];
+    let chosen: Vec<String> =
+        chosen(&records, &Choice::Cascade("uid-root".into())).records.into_keys().collect();
+    assert_eq!(chosen, ["uid-after", "uid-root", "uid-undated", "uid-with-it"]);
+}
