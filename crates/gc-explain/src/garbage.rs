@@ -451,7 +451,8 @@ impl Garbage {
         let labelled = self.by_label.get(text).into_iter().flatten();
         let found = named.map(|key| (key, "its name")).chain(labelled.map(|key| (key, "one of its labels")));
         for (key, property) in found {
-            if let Some(target) = self.targets.get_mut(key) {
+            // That an object has its own name says nothing.
+            if let Some(target) = self.targets.get_mut(key).filter(|target| target.place.uid != user.uid) {
                 target.suspect.get_or_insert_with(|| (user.title(), property));
             }
         }

@@ -175,6 +175,11 @@ pub(super) const SELECTED: &[Row] = &[
     ("Longhorn", &[ConfigMap], NameStart("longhorn-")),
     ("RabbitMQ's operator", DATA, Label("rabbitmq.com/")),
     ("MongoDB's operator", DATA, Label("mongodb.com/")),
+    // Claims of people, whose pods come and go.
+    ("JupyterHub", &[Claim], Annotation("hub.jupyter.org/")),
+    ("JupyterHub", &[Claim], Label("hub.jupyter.org/")),
+    ("Coder", &[Claim, ConfigMap, Secret], Label("com.coder.")),
+    ("Eclipse Che", &[Claim, ConfigMap, Secret], Label("controller.devfile.io/")),
     // Distributions.
     ("EKS", &[ConfigMap], Name("aws-auth")),
     ("EKS", &[ConfigMap], Name("aws-logging")),

@@ -164,6 +164,25 @@ async fn what_a_pod_that_was_bound_during_the_pass_names_stays() {
     assert_eq!(outcomes, [(2, Outcome::Removed), (1, Outcome::Kept(KeepReason::InUse))]);
 }
 
+/// The layers of an image whose status could not be read are read by the next pass: without them it would count as unshared.
+#[tokio::test]
+async fn layers_that_could_not_be_read_are_read_again() {
+    let mut world = World::new(1).await;
+    {
+        let mut state = world.fake.state();
+        state.layers.insert(image_id(1), vec![format!("sha256:{:064x}", 7)]);
+        state.rule(|_, method, _| {
+            (method == "ImageStatus").then(|| Answer::failure(code::UNKNOWN, "not now"))
+        });
+    }
+    let layers = |observation: &Observation| observation.images[0].layers.len();
+    let (observation, _) = world.observe().await.unwrap();
+    assert_eq!(layers(&observation), 0);
+    world.fake.state().no_rule();
+    let (observation, _) = world.observe().await.unwrap();
+    assert_eq!(layers(&observation), 1);
+}
+
 /// One image about which the runtime says that it is unavailable is not the runtime.
 #[tokio::test]
 async fn one_image_that_is_unavailable_ends_no_pass() {

@@ -268,3 +268,14 @@ fn names_that_programs_are_given_make_it_unknown() {
         assert_eq!((lines.len(), is_unknown), (1, expected), "{user} {body}: {lines:?}");
     }
 }
+
+/// An annotation of an object that contains its own name says nothing about a use.
+#[test]
+fn an_object_does_not_use_itself() {
+    let robot = (
+        "ServiceAccount n/robot",
+        json!({"metadata": {"annotations": {"acme.dev/id": "robot@example.com"}}}),
+    );
+    let found = report(vec![robot.clone()], vec![robot], false);
+    assert_eq!(shown(&found), ["UnusedServiceAccount n/robot: nothing refers to it"]);
+}
