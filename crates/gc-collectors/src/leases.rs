@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 pub use facts::{IDENTITY, Lease, NODE_LEASE_NAMESPACE};
 use gc_types::{
-    EventRecord, ObjectKey, Outcome, PropagationPolicy, Request, ResourceVersion, Severity, Timestamp, Uid,
+    EventRecord, ObjectKey, Outcome, PropagationPolicy, Reason, Request, ResourceVersion, Severity,
+    Timestamp, Uid,
 };
 
 use crate::collectors::{CollectorEntry, READ, WATCH_DELETE, WRITE_EVENTS, Watches, rule};
@@ -101,8 +102,10 @@ pub struct LeaseCollector {
     nodes: Cache<Node>,
     /// Since when an identity lease has had its `renewTime`.
     unchanged: BTreeMap<ObjectKey, (Uid, Option<Timestamp>, Timestamp)>,
-    /// The results of live reads of nodes: whether the node exists, and when it was read.
+    /// The results of live reads of nodes: whether the node exists, and when the read was sent.
     looked_up: BTreeMap<Arc<str>, (bool, Timestamp)>,
+    /// Live reads of nodes in flight, unless nodes were listed since: then the answer is about another history.
+    reading: BTreeMap<Arc<str>, Timestamp>,
 }
 
 impl LeaseCollector {
@@ -118,6 +121,7 @@ impl LeaseCollector {
             nodes: Cache::new(Kind::Node),
             unchanged: BTreeMap::new(),
             looked_up: BTreeMap::new(),
+            reading: BTreeMap::new(),
         }
     }
 
@@ -154,6 +158,7 @@ impl LeaseCollector {
         if self.leases.remove(key).is_some() {
             self.unchanged.remove(key);
             self.looked_up.remove(&key.name);
+            self.reading.remove(&key.name);
         }
     }
 
@@ -222,7 +227,7 @@ impl Collector for LeaseCollector {
         for (_, _, since) in self.unchanged.values_mut() {
             *since = since.after(by);
         }
-        for (_, at) in self.looked_up.values_mut() {
+        for at in self.looked_up.values_mut().map(|(_, at)| at).chain(self.reading.values_mut()) {
             *at = at.after(by);
         }
     }
@@ -230,7 +235,11 @@ impl Collector for LeaseCollector {
     fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
         match observation {
             Observation::ListStarted(Kind::Lease) => self.leases.list_started(),
-            Observation::ListStarted(Kind::Node) => self.nodes.list_started(),
+            Observation::ListStarted(Kind::Node) => {
+                self.nodes.list_started();
+                self.looked_up.clear();
+                self.reading.clear();
+            }
             Observation::Observed(Facts::Lease(lease)) => self.put(lease, now, dirty),
             Observation::Observed(Facts::Node(node)) => drop(self.nodes.put(node)),
             Observation::Removed(key) if key.resource == Kind::Lease.resource() => self.remove(&key),
@@ -257,15 +266,27 @@ impl Collector for LeaseCollector {
         }
     }
 
+    fn sending(&mut self, key: &ObjectKey, request: &Request, _reason: &Reason, now: Timestamp) {
+        if let Request::Read { .. } = request {
+            self.reading.insert(Arc::clone(&key.name), now);
+        }
+    }
+
+    fn skipped(&mut self, key: &ObjectKey, request: &Request) {
+        if let Request::Read { .. } = request {
+            self.reading.remove(&key.name);
+        }
+    }
+
     fn finished(
         &mut self,
-        EndedRequest { key, request, outcome, now }: EndedRequest<'_>,
+        EndedRequest { key, request, outcome, .. }: EndedRequest<'_>,
         _dirty: &mut Vec<ObjectKey>,
     ) {
-        if let (Request::Read { .. }, Outcome::Absent | Outcome::Found(_)) = (request, outcome)
-            && self.leases.get(key).is_some()
-        {
-            self.looked_up.insert(Arc::clone(&key.name), (matches!(outcome, Outcome::Found(_)), now));
+        let Request::Read { .. } = request else { return };
+        let Some(sent) = self.reading.remove(&key.name) else { return };
+        if let Outcome::Absent | Outcome::Found(_) = outcome {
+            self.looked_up.insert(Arc::clone(&key.name), (matches!(outcome, Outcome::Found(_)), sent));
         }
     }
 

@@ -140,9 +140,10 @@ fn removal(pod: &KeptPod, sweep: Sweep, now: Timestamp) -> Option<(Request, Reas
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct MissingNode {
     since: Timestamp,
-    /// When the last live read was sent.
+    /// When the last live read was sent; `None` if nodes were listed since, perhaps because a backup was restored: then it is about
+    /// another history.
     sent: Option<Timestamp>,
-    /// When one was answered that found no node.
+    /// When one was sent that found no node.
     confirmed: Option<Timestamp>,
     /// A live read is in flight; after a failure it is retried with backoff, and not sooner for another pod.
     asking: bool,
@@ -368,7 +369,12 @@ impl Collector for PodCollector {
     fn observe(&mut self, observation: Observation, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
         match observation {
             Observation::ListStarted(Kind::Pod) => self.pods.list_started(),
-            Observation::ListStarted(Kind::Node) => self.nodes.list_started(),
+            Observation::ListStarted(Kind::Node) => {
+                self.nodes.list_started();
+                for missing in self.missing.values_mut() {
+                    (missing.sent, missing.confirmed) = (None, None);
+                }
+            }
             Observation::Observed(Facts::Pod(pod)) => self.put_pod(pod, now, dirty),
             Observation::Observed(Facts::Node(node)) => self.put_node(node, now, dirty),
             Observation::Removed(key) if key.resource == Kind::Pod.resource() => self.remove_pod(&key),
@@ -463,7 +469,7 @@ impl Collector for PodCollector {
         let Some(missing) = self.missing.get_mut(&key.name) else { return };
         match outcome {
             Outcome::Absent => {
-                (missing.confirmed, missing.asking) = (Some(now), false);
+                (missing.confirmed, missing.asking) = (missing.sent, false);
                 dirty.extend(self.pods.on_node(&key.name).map(|pod| pod.key()));
             }
             // It exists, and the watch will deliver it; if it does not, everything starts over.

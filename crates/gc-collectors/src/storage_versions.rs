@@ -112,10 +112,11 @@ enum Server {
 pub struct StorageVersionCollector {
     versions: Cache<StorageVersion>,
     leases: Cache<Lease>,
-    /// The results of live reads of leases, and when they were read: the version, if the lease exists.
+    /// The results of live reads of leases, and when they were sent: the version, if the lease exists.
     looked_up: BTreeMap<Arc<str>, (Option<ResourceVersion>, Timestamp)>,
-    /// The lease that is being read on behalf of a StorageVersion.
-    reading: BTreeMap<ObjectKey, Arc<str>>,
+    /// The lease that is being read on behalf of a StorageVersion, and since when, unless leases were listed since: then the answer is
+    /// about another history.
+    reading: BTreeMap<ObjectKey, (Arc<str>, Timestamp)>,
 }
 
 impl Default for StorageVersionCollector {
@@ -183,7 +184,8 @@ impl Collector for StorageVersionCollector {
     }
 
     fn clock_set(&mut self, by: i64) {
-        for (_, at) in self.looked_up.values_mut() {
+        let read = self.looked_up.values_mut().map(|(_, at)| at);
+        for at in read.chain(self.reading.values_mut().map(|(_, at)| at)) {
             *at = at.after(by);
         }
     }
@@ -191,7 +193,11 @@ impl Collector for StorageVersionCollector {
     fn observe(&mut self, observation: Observation, _now: Timestamp, dirty: &mut Vec<ObjectKey>) {
         match observation {
             Observation::ListStarted(Kind::StorageVersion) => self.versions.list_started(),
-            Observation::ListStarted(Kind::SystemLease) => self.leases.list_started(),
+            Observation::ListStarted(Kind::SystemLease) => {
+                self.leases.list_started();
+                self.looked_up.clear();
+                self.reading.clear();
+            }
             Observation::Observed(Facts::StorageVersion(version)) => dirty.push(self.versions.put(version).0),
             Observation::Observed(Facts::SystemLease(lease)) => self.put_lease(lease, dirty),
             Observation::Removed(key) if key.resource == Kind::StorageVersion.resource() => {
@@ -237,9 +243,9 @@ impl Collector for StorageVersionCollector {
         without(version, &gone, now)
     }
 
-    fn sending(&mut self, key: &ObjectKey, request: &Request, _reason: &Reason, _now: Timestamp) {
+    fn sending(&mut self, key: &ObjectKey, request: &Request, _reason: &Reason, now: Timestamp) {
         if let Request::Read { key: lease } = request {
-            self.reading.insert(key.clone(), Arc::clone(&lease.name));
+            self.reading.insert(key.clone(), (Arc::clone(&lease.name), now));
         }
     }
 
@@ -249,16 +255,16 @@ impl Collector for StorageVersionCollector {
 
     fn finished(
         &mut self,
-        EndedRequest { key, request, outcome, now }: EndedRequest<'_>,
+        EndedRequest { key, request, outcome, .. }: EndedRequest<'_>,
         _dirty: &mut Vec<ObjectKey>,
     ) {
         let Request::Read { .. } = request else { return };
-        let Some(server) = self.reading.remove(key) else { return };
+        let Some((server, sent)) = self.reading.remove(key) else { return };
         // Any other answer proves nothing (BEAT-SV-1).
         match outcome {
-            Outcome::Absent => drop(self.looked_up.insert(server, (None, now))),
+            Outcome::Absent => drop(self.looked_up.insert(server, (None, sent))),
             Outcome::Found(found) => {
-                self.looked_up.insert(server, (Some(found.resource_version), now));
+                self.looked_up.insert(server, (Some(found.resource_version), sent));
             }
             _ => {}
         }

@@ -34,6 +34,8 @@ use serde_json::{Value, json};
 
 #[path = "retention/clocks.rs"]
 mod clocks;
+#[path = "retention/liars.rs"]
+mod liars;
 #[path = "retention/policies.rs"]
 mod policies;
 #[path = "retention/small.rs"]
@@ -156,6 +158,8 @@ struct World {
     server: RunningServer,
     admin: ApiClient,
     ahead: Arc<AtomicI64>,
+    /// Answers to the collectors in place of the server's.
+    liars: Arc<liars::Liars>,
 }
 
 /// A collector at work.
@@ -175,7 +179,7 @@ impl World {
         let server = Server::start(config, Arc::new(registry)).await.unwrap();
         let way = server.in_process("admin");
         let admin = ApiClient::in_process(move |request| way.call(request));
-        Self { server, admin, ahead: Arc::default() }
+        Self { server, admin, ahead: Arc::default(), liars: Arc::default() }
     }
 
     async fn send(&self, method: Method, path: &str, kind: &str, body: &Value) -> (u16, Value) {
@@ -300,16 +304,18 @@ impl World {
         let (asked_for, forbidden) =
             (Arc::<Mutex<BTreeSet<String>>>::default(), Arc::<Mutex<Vec<String>>>::default());
         let (log, refusals) = (Arc::clone(&asked_for), Arc::clone(&forbidden));
+        let liars = Arc::clone(&self.liars);
         let client = ApiClient::in_process(move |request: Request<Full<Bytes>>| {
             let words = asked(&request);
             log.lock().unwrap().insert(words.clone());
+            let lie = liars.lie_to(&request);
             let (answer, refusals) = (way.call(request), Arc::clone(&refusals));
             async move {
                 let answer = answer.await;
                 if answer.status() == 403 {
                     refusals.lock().unwrap().push(words);
                 }
-                answer
+                liars::told(lie, answer.map(BodyExt::boxed_unsync)).await
             }
         });
         Account { client, asked: asked_for, forbidden }

@@ -125,6 +125,29 @@ fn a_proof_that_a_node_is_gone_grows_old() {
     assert_eq!([made(48, Some(-60)), made(25, None)], [Some(at(86_400 - 60)), Some(at(-3600))]);
 }
 
+/// Nodes are listed again, perhaps because a backup was restored: what a read has found, and what one on its way will find, is of
+/// another history.
+#[test]
+fn a_list_of_nodes_ends_the_proof_that_one_is_gone() {
+    let stale = node_lease(-25 * 3600, &Value::Null);
+    for is_answered in [true, false] {
+        let mut engine = engine(true, vec![stale.clone()], &[]);
+        let read = engine.poll_effect().unwrap();
+        if is_answered {
+            engine.finish(read.id, &Outcome::Absent);
+        }
+        engine.observe(Observation::ListStarted(Kind::Node));
+        engine.observe(Observation::Synced(Kind::Node));
+        if !is_answered {
+            engine.finish(read.id, &Outcome::Absent);
+        }
+        let next = engine.poll_effect().unwrap();
+        assert!(matches!(next.request, Request::Read { .. }), "{next:?}");
+        engine.finish(next.id, &Outcome::Absent);
+        assert!(matches!(engine.poll_effect().unwrap().request, Request::Delete { .. }));
+    }
+}
+
 fn node_lease(renewed: i64, owner: &Value) -> Lease {
     lease("kube-node-lease", "n", None, Some(renewed), Some(40), owner)
 }

@@ -351,6 +351,27 @@ fn a_proof_grows_old() {
 }
 
 /// An applied deletion is not repeated while the watch is silent; a new pod of the same name is another pod.
+/// Nodes are listed again, perhaps because a backup was restored: what a read has found, and what one on its way will find, is of
+/// another history.
+#[test]
+fn a_list_of_nodes_ends_the_proof_that_one_is_gone() {
+    let pods = [pod("a", 1, "Failed", "gone", none())];
+    for is_answered in [true, false] {
+        let mut engine = engine(0, &[], &pods);
+        engine.tick(at(40));
+        let read = engine.poll_effect().unwrap();
+        if is_answered {
+            engine.finish(read.id, &Outcome::Absent);
+        }
+        engine.observe(Observation::ListStarted(Kind::Node));
+        engine.observe(Observation::Synced(Kind::Node));
+        if !is_answered {
+            engine.finish(read.id, &Outcome::Absent);
+        }
+        assert_eq!(settle(&mut engine, &pods, &Outcome::Absent), ["read gone", "delete a"], "{is_answered}");
+    }
+}
+
 #[test]
 fn a_grant_is_about_one_pod() {
     let pods = [pod("a", 9, "Failed", "n", none()), pod("b", 1, "Failed", "n", none())];

@@ -181,3 +181,23 @@ fn a_lease_that_is_not_an_api_servers_keeps_no_entry() {
     let effect = engine.poll_effect().unwrap();
     assert_eq!(written(&effect)["storageVersions"], json!(entries(&[("2", "v1")])));
 }
+
+/// Leases are listed again, perhaps because a backup was restored: what a read has found, and what one on its way will find, is of
+/// another history.
+#[test]
+fn a_list_of_leases_ends_the_proof_that_one_is_gone() {
+    for is_answered in [true, false] {
+        let mut engine = engine(version(&[("1", "v1")], Some("v1")), &[]);
+        let read = engine.poll_effect().unwrap();
+        if is_answered {
+            engine.finish(read.id, &Outcome::Absent);
+        }
+        engine.observe(Observation::ListStarted(Kind::SystemLease));
+        engine.observe(Observation::Synced(Kind::SystemLease));
+        if !is_answered {
+            engine.finish(read.id, &Outcome::Absent);
+        }
+        answer(&mut engine, "1", &Outcome::Absent);
+        assert!(matches!(engine.poll_effect().unwrap().request, Request::Delete { .. }));
+    }
+}
