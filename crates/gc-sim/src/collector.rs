@@ -76,6 +76,17 @@ pub struct Flight {
     pub handed: bool,
     /// By which policy it was decided.
     pub policy: Option<Member>,
+    /// Kinds that are served, and that discovery had hidden from the collector.
+    pub withdrawn: BTreeMap<usize, Withdrawal>,
+}
+
+/// The moment at which discovery hid a kind from a collector that knew it.
+#[derive(Clone, Debug)]
+pub struct Withdrawal {
+    /// When that was, by a clock that is never set.
+    pub since: i64,
+    /// The delivered version of each kind at that time, by index.
+    pub delivered: Vec<u64>,
 }
 
 impl Flight {
@@ -115,6 +126,7 @@ pub struct Collector {
     saboteur: Saboteur,
     watchers: BTreeMap<ResourceId, Watcher>,
     known: BTreeMap<usize, ResourceInfo>,
+    withdrawn: BTreeMap<usize, Withdrawal>,
     next_resource: u32,
     announced: bool,
     /// Requests on their way.
@@ -161,6 +173,7 @@ impl Collector {
             saboteur,
             watchers: BTreeMap::new(),
             known: BTreeMap::new(),
+            withdrawn: BTreeMap::new(),
             next_resource: 0,
             announced: false,
             requests: Vec::new(),
@@ -294,6 +307,7 @@ impl Collector {
             unknown_since,
             handed: self.candidate.is_none(),
             policy: None,
+            withdrawn: self.withdrawn.clone(),
         });
     }
 
@@ -539,6 +553,7 @@ impl Collector {
             (&flight.effect.request, &performed.outcome)
         {
             let absent = performed.outcome == Outcome::Absent;
+            self.saboteur.looked(part, &key.name, absent);
             let (decided, unknown_since) = (flight.steady, flight.unknown_since);
             let look = LookUp { decided, answered: steady, absent, unknown_since };
             retention.ledger.looked(part, &key.name, look);
@@ -582,12 +597,16 @@ impl Collector {
                     let id = ResourceId(self.next_resource);
                     let info = kind.info(id);
                     self.known.insert(index, info.clone());
+                    self.withdrawn.remove(&index);
                     self.watchers.insert(id, Watcher::new(index));
                     self.observe(Event::ResourceServed(info), server);
                 }
                 (Some(info), false) => {
                     let id = info.id;
                     self.known.remove(&index);
+                    if server.serves(kind) {
+                        self.note_withdrawal(index);
+                    }
                     // All known changes will be delivered again.
                     let gone = self.watchers.remove(&id);
                     self.former[index] = gone.as_ref().map_or(0, |watcher| watcher.delivered);
@@ -607,6 +626,14 @@ impl Collector {
         }
     }
 
+    fn note_withdrawal(&mut self, kind: usize) {
+        let mut delivered = vec![0; KINDS.len()];
+        for watcher in self.watchers.values() {
+            delivered[watcher.kind] = watcher.delivered;
+        }
+        self.withdrawn.insert(kind, Withdrawal { since: self.clocks.steady(), delivered });
+    }
+
     /// Returns the number of watched resources.
     #[must_use]
     pub fn watched(&self) -> usize {
@@ -623,10 +650,12 @@ impl Collector {
     /// The watch of a resource tells a lie next: in its list, which begins again, or in what it delivers.
     pub fn deceive(&mut self, id: ResourceId, lie: (Lie, u64), server: &Server) {
         if lie.0.channel() == LieChannel::Lists {
+            self.saboteur.deceive();
             self.break_stream(id, StreamFault::Expired, server);
         }
         if let Some(watcher) = self.watchers.get_mut(&id) {
             watcher.lie = Some(lie);
+            watcher.believes_anything = self.saboteur.is(Defect::EmptyObjectBelieved);
         }
     }
 

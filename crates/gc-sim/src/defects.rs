@@ -43,6 +43,7 @@ pub enum Defect {
     RemovedLost,
     LiveOwnerTaken,
     BlockingForgotten,
+    WithdrawalUnawaited,
     BreakerUnasked,
     BreakerForEver,
     PauseIgnored,
@@ -64,6 +65,7 @@ pub enum Defect {
     RequestsHurried,
     ExpiryHurried,
     TaintAssumed,
+    NodeProofForEver,
     RetentionAnswersLost,
     ActsOn,
     LeaseDurationUnawaited,
@@ -112,6 +114,9 @@ pub enum Defect {
     SecondListUnmade,
     LeftOutForgotten,
     ClaimUsersUnread,
+    NodeAbsenceUnread,
+    LeaseNodeUnread,
+    EmptyObjectBelieved,
 }
 
 impl Defect {
@@ -133,6 +138,7 @@ impl Defect {
             Self::NothingBelieved => &[Lie::Nothing],
             Self::GoneBelieved => &[Lie::Gone],
             Self::RemovalBelieved => &[Lie::RemovedBefore, Lie::RemovedElsewhere],
+            Self::EmptyObjectBelieved => &[Lie::Unreadable],
             _ if self.is_credulity() => &Lie::OMISSIONS,
             _ => &[],
         }
@@ -143,8 +149,10 @@ impl Defect {
     #[must_use]
     pub fn can_show_in(self, story: &Story) -> bool {
         if self.is_credulity() {
-            let is_retained = self != Self::ClaimUsersUnread || story.retention;
-            return !story.namespaces && is_retained && self.believed().contains(&Liar::of(story).lie);
+            let is_of_retention =
+                matches!(self, Self::ClaimUsersUnread | Self::NodeAbsenceUnread | Self::LeaseNodeUnread);
+            let is_there = story.retention || !is_of_retention;
+            return !story.namespaces && is_there && self.believed().contains(&Liar::of(story).lie);
         }
         if self == Self::NamespaceBreakerUnasked {
             let breaker = story.namespace_restraints().map(|(_, breaker)| breaker.largest_number);
@@ -166,7 +174,7 @@ impl Defect {
 }
 
 /// Every defect, its name on the command line, and what it is.
-pub const DEFECTS: [(Defect, &str, &str); 102] = [
+pub const DEFECTS: [(Defect, &str, &str); 107] = [
     (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
     (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
     (Defect::OwnersUnguarded, "owners-unguarded", "references are patched without UID and version"),
@@ -212,6 +220,11 @@ pub const DEFECTS: [(Defect, &str, &str); 102] = [
     (Defect::RemovedLost, "removed-lost", "removals of every third object are not reported"),
     (Defect::LiveOwnerTaken, "live-owner-taken", "a patch of references takes the first living one as well"),
     (Defect::BlockingForgotten, "blocking-forgotten", "`blockOwnerDeletion` is not seen"),
+    (
+        Defect::WithdrawalUnawaited,
+        "withdrawal-unawaited",
+        "an owner lets its dependents go as soon as discovery does not list their resource",
+    ),
     (Defect::BreakerUnasked, "breaker-unasked", "the circuit breaker is not asked"),
     (Defect::BreakerForEver, "breaker-for-ever", "what the breaker held is never decided again"),
     (Defect::PauseIgnored, "pause-ignored", "an operator's pause is not obeyed"),
@@ -237,6 +250,7 @@ pub const DEFECTS: [(Defect, &str, &str); 102] = [
     ),
     (Defect::ExpiryHurried, "expiry-hurried", "annotations are judged by a clock that is a minute ahead"),
     (Defect::TaintAssumed, "taint-assumed", "every node counts as out of service"),
+    (Defect::NodeProofForEver, "node-proof-for-ever", "a live read that found a node gone counts for ever"),
     (
         Defect::RetentionAnswersLost,
         "retention-answers-lost",
@@ -380,6 +394,21 @@ pub const DEFECTS: [(Defect, &str, &str); 102] = [
         Defect::ClaimUsersUnread,
         "claim-users-unread",
         "nothing uses a claim because the list of a watch says so: no other list confirms it",
+    ),
+    (
+        Defect::NodeAbsenceUnread,
+        "node-absence-unread",
+        "the node of a pod is gone because a list lacks it: no live read confirms it",
+    ),
+    (
+        Defect::LeaseNodeUnread,
+        "lease-node-unread",
+        "the node of a lease is gone because a list lacks it: no live read confirms it",
+    ),
+    (
+        Defect::EmptyObjectBelieved,
+        "empty-object-believed",
+        "what is not a list is an empty one without a version, which proves that everything was removed",
     ),
 ];
 

@@ -9,8 +9,13 @@ use gc_types::{
 use crate::collector::{Collector, Flight};
 use crate::performed::Part;
 use crate::truth::{OwnerState, TrueChange, TrueObject, Truth};
+use crate::unlisted::UnlistedKinds;
 use crate::verdicts::deletes;
 use crate::violation::{Violation, broken};
+
+/// Minimum time for which an owner that orphans its dependents waits for a resource that was withdrawn, milliseconds: the five minutes that
+/// the engine waits, less the wait for a resource that lags, which may have begun before.
+const WITHDRAWN_WAIT: i64 = 260_000;
 
 /// Cases that the oracles do not judge, with counts; each is explained in `docs/proof.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -299,6 +304,9 @@ impl Oracle {
         if !as_expected {
             return broken("scope", format!("{} lost more than {finalizer}", before.show()));
         }
+        if finalizer == FinalizerName::Orphan {
+            Self::judge_withdrawals(scene, before)?;
+        }
         let uid = &before.object.uid;
         if scene.flight.gave_up_on_a_gap() {
             self.gaps.insert(uid.clone(), change.revision);
@@ -332,6 +340,31 @@ impl Oracle {
             }
             let message = format!("{} loses {finalizer} before {} is done", before.show(), dependent.show());
             return broken("finalizers", message);
+        }
+        Ok(())
+    }
+
+    /// An owner that was waiting when a resource was withdrawn keeps the finalizer `orphan` for a while: the resource may come back, and
+    /// its objects would be dependents of an owner that is gone.
+    fn judge_withdrawals(scene: &Scene<'_>, owner: &TrueObject) -> Result<(), Violation> {
+        let (truth, flight) = (scene.truth, scene.flight);
+        let uid = &owner.object.uid;
+        let Some(mark) = truth.orphaning_since(uid) else { return Ok(()) };
+        if flight.unlisted != UnlistedKinds::default() || truth.mind_changed(uid) {
+            return Ok(());
+        }
+        for dependent in truth.objects().filter(|other| other.object.uid != *uid) {
+            let Some(withdrawal) = flight.withdrawn.get(&dependent.kind) else { continue };
+            let is_short = flight.steady - withdrawal.since < WITHDRAWN_WAIT;
+            let was_waiting = mark <= withdrawal.delivered[owner.kind];
+            if is_short
+                && was_waiting
+                && Self::is_unfinished(scene, dependent, owner, FinalizerName::Orphan, mark)
+            {
+                let message =
+                    format!("{} loses orphan, and {} is withdrawn just now", owner.show(), dependent.show());
+                return broken("finalizers", message);
+            }
         }
         Ok(())
     }

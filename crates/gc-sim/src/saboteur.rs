@@ -1,6 +1,7 @@
 //! Carries out a planted defect: what a simulated collector with it does in place of the right thing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use gc_collectors::objects::Facts;
 use gc_collectors::policies::MOST_DELETIONS_PER_RUN;
@@ -27,6 +28,10 @@ pub struct Saboteur {
     synced: BTreeMap<ResourceId, u64>,
     lives: BTreeMap<Uid, i64>,
     seen: BTreeMap<Uid, (ObjectKey, u64)>,
+    /// Names of nodes that a live read of this part has found gone.
+    gone: BTreeSet<(Part, Arc<str>)>,
+    /// A list has lied to it.
+    is_deceived: bool,
     events: u64,
 }
 
@@ -117,7 +122,7 @@ impl Saboteur {
 
     /// Removals that a defect makes up of what a watch delivers: whatever a list does not contain was removed.
     pub fn removals(&mut self, event: &Event) -> Vec<Event> {
-        if !self.is(Defect::ListRemoves) {
+        if !self.is(Defect::ListRemoves) && !self.is(Defect::EmptyObjectBelieved) {
             return Vec::new();
         }
         self.events += 1;
@@ -129,6 +134,9 @@ impl Saboteur {
             Event::ListStarted(resource) => drop(self.synced.insert(*resource, self.events)),
             Event::Synced { resource, resource_version } => {
                 let Some(begun) = self.synced.remove(resource) else { return Vec::new() };
+                if self.is(Defect::EmptyObjectBelieved) && *resource_version != ResourceVersion::UNKNOWN {
+                    return Vec::new();
+                }
                 let lacking =
                     self.seen.extract_if(.., |_, (key, at)| key.resource == *resource && *at < begun);
                 let removed = lacking.map(|(uid, (key, _))| Event::Removed {
@@ -222,10 +230,33 @@ impl Saboteur {
         match (self.defect?, part, request) {
             (Defect::LiveLookSkipped, Part::Pods, Request::Read { .. })
             | (Defect::LeaseNodeAssumed, Part::Leases, Request::Read { .. }) => Some(Outcome::Absent),
+            (Defect::NodeAbsenceUnread, Part::Pods, Request::Read { .. })
+            | (Defect::LeaseNodeUnread, Part::Leases, Request::Read { .. })
+                if self.is_deceived =>
+            {
+                Some(Outcome::Absent)
+            }
+            (Defect::NodeProofForEver, _, Request::Read { key })
+                if self.gone.contains(&(part, Arc::clone(&key.name))) =>
+            {
+                Some(Outcome::Absent)
+            }
             (Defect::ClaimListSkipped | Defect::ClaimUsersUnread, Part::Claims, Request::Barrier { .. }) => {
                 Some(Outcome::Applied(None))
             }
             _ => None,
+        }
+    }
+
+    /// A list is about to lie to it. What believes a list that lacks something is noticed only where it does lack something.
+    pub fn deceive(&mut self) {
+        self.is_deceived = true;
+    }
+
+    /// A live read of a node has found this.
+    pub fn looked(&mut self, part: Part, name: &Arc<str>, is_gone: bool) {
+        if is_gone && self.is(Defect::NodeProofForEver) {
+            self.gone.insert((part, Arc::clone(name)));
         }
     }
 

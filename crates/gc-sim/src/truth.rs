@@ -42,10 +42,15 @@ impl TrueObject {
         &KINDS[self.kind]
     }
 
-    /// All of it.
+    /// All of it, as clients get it.
     #[must_use]
     pub fn value(&self) -> Value {
-        serde_json::from_slice(&self.stored).unwrap_or_default()
+        let mut value: Value = serde_json::from_slice(&self.stored).unwrap_or_default();
+        // The store notes behind the version by which schema a custom object was written. A client that sent that back would be refused.
+        if let Some((version, _)) = value["apiVersion"].as_str().and_then(|stored| stored.split_once('#')) {
+            value["apiVersion"] = version.to_owned().into();
+        }
+        value
     }
 
     /// `Kind/name@namespace`.

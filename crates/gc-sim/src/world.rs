@@ -14,7 +14,7 @@ use crate::candidates::{Candidate, CutOff, Network, Reign, is_lease};
 use crate::clients;
 use crate::collector::{Collector, Flight};
 use crate::defects::Defect;
-use crate::kinds::{KINDS, ORDINARY_KINDS};
+use crate::kinds::{KINDS, ORDINARY_KINDS, kind_index};
 use crate::liars::{Liar, Lie, LieChannel};
 use crate::losses::is_loss;
 use crate::oracle::{self, Exemptions, Oracle};
@@ -49,6 +49,8 @@ pub const RETENTION_REST_MILLISECONDS: i64 = 100_000_000;
 pub const REST_ROUNDS: usize = 3_000;
 /// Maximum number of items for which a trace of a violation says why the collector waits.
 const STUCK_TOLD: usize = 10;
+/// Lies that are about nodes, in a thousand of a world with retention.
+const LIES_ABOUT_NODES: u32 = 300;
 /// Number of steps between two checks of the invariants.
 const VERIFIED_EVERY: usize = 16;
 
@@ -198,6 +200,10 @@ impl<'a> World<'a> {
     fn begin_collector(&mut self) {
         let config = Config {
             effects_in_flight: self.story.effects_in_flight,
+            withdrawn_wait_milliseconds: match self.options.defect {
+                Some(Defect::WithdrawalUnawaited) => 0,
+                _ => Config::default().withdrawn_wait_milliseconds,
+            },
             conflicts_before_uid_only: if self.story.uid_only { 3 } else { u32::MAX },
             ..Config::default()
         };
@@ -255,7 +261,10 @@ impl<'a> World<'a> {
         let Some(Liar { lie, salt, .. }) = self.liar else { return };
         let mut random = Random::new(salt);
         let Some(index) = self.moving(&mut random) else { return };
-        let Some(id) = self.collectors[index].resource_at(random.below(64)) else { return };
+        // Nodes are one kind of many, and much is deleted where one is gone.
+        let nodes = self.collectors[index].resource_of(kind_index("Node"));
+        let nodes = nodes.filter(|_| self.story.retention && random.chance(LIES_ABOUT_NODES));
+        let Some(id) = nodes.or_else(|| self.collectors[index].resource_at(random.below(64))) else { return };
         let collector = &mut self.collectors[index];
         match lie.channel() {
             LieChannel::Reads | LieChannel::Barriers => {

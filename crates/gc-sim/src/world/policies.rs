@@ -18,48 +18,92 @@ use crate::tenants::Tenants;
 use crate::truth::{Actor, TrueObject};
 use crate::violation::Violation;
 
+/// Decisions of a collector right after the answer to a status.
+const DECISIONS_AFTER_A_STATUS: usize = 4;
+/// Statuses just before which a client changes the policy, in a thousand that show for the first time what an enforced policy would delete.
+const CHANGED_BEFORE: u32 = 300;
+
 impl World<'_> {
-    /// One of the statuses that are on their way reaches the server. Returns whether there was one.
+    /// One of the statuses that are on their way reaches the server, perhaps just after a client has changed its policy. The answer is
+    /// followed by a turn of its collector. Returns whether there was one.
     pub(super) fn serve_status(
         &mut self,
         random: &mut Random,
         fault: Option<RequestFault>,
     ) -> Result<bool, Violation> {
+        let meets_change = |world: &Self, write: &StatusWrite, random: &mut Random| {
+            fault == Some(RequestFault::Conflict)
+                || fault.is_none() && world.shows_first(write) && random.chance(CHANGED_BEFORE)
+        };
+        let Some((sender, write)) = self.take_status(random) else { return Ok(false) };
+        let is_changed = meets_change(self, &write, random);
+        if is_changed {
+            self.change_before(&write, random);
+        }
+        self.arrive(sender, &write, fault)?;
+        if is_changed && !self.collectors[sender].paused {
+            self.decide(sender, DECISIONS_AFTER_A_STATUS)?;
+        }
+        Ok(true)
+    }
+
+    /// Takes one of the statuses that are on their way, and its sender.
+    fn take_status(&mut self, random: &mut Random) -> Option<(usize, StatusWrite)> {
         let waits = |policies: &Policies| !policies.statuses.is_empty();
         let senders: Vec<usize> = (0..self.collectors.len())
             .filter(|&index| self.collectors[index].policies.as_ref().is_some_and(waits))
             .collect();
         if senders.is_empty() {
-            return Ok(false);
+            return None;
         }
         let sender = senders[random.below(senders.len())];
-        let Some(policies) = &mut self.collectors[sender].policies else { return Ok(false) };
+        let policies = self.collectors[sender].policies.as_mut()?;
         let index = random.below(policies.statuses.len());
-        let write = policies.statuses.swap_remove(index);
-        if fault == Some(RequestFault::Conflict) {
-            self.change_before(&write, random);
-        }
+        Some((sender, policies.statuses.swap_remove(index)))
+    }
+
+    /// Reports whether a status is the first of an enforced policy that says what would go.
+    fn shows_first(&self, write: &StatusWrite) -> bool {
+        let status = &write.patch["status"];
+        let Some(policy) = self.policy_of(write) else { return false };
+        let value = policy.value();
+        value["spec"]["enforce"] == true
+            && status["due"].as_u64().is_some_and(|due| due > 0)
+            && status["observedSpec"] != value["status"]["observedSpec"]
+    }
+
+    fn policy_of(&self, write: &StatusWrite) -> Option<&TrueObject> {
+        let named = |policy: &&TrueObject| {
+            policy.kind().kind == KIND && *policy.object.key.name == *write.member.name
+        };
+        self.truth.objects().find(named)
+    }
+
+    /// A status reaches the server, and its answer the sender.
+    fn arrive(
+        &mut self,
+        sender: usize,
+        write: &StatusWrite,
+        fault: Option<RequestFault>,
+    ) -> Result<(), Violation> {
         let written = match fault {
-            None | Some(RequestFault::Conflict) => self.write_status(&write)?,
+            None | Some(RequestFault::Conflict) => self.write_status(write)?,
             Some(RequestFault::LostAfter | RequestFault::Garbled) => {
-                self.write_status(&write)?;
+                self.write_status(write)?;
                 None
             }
             Some(_) => None,
         };
         if let Some(policies) = &mut self.collectors[sender].policies {
-            policies.written(&write, written);
+            policies.written(write, written);
         }
-        Ok(true)
+        Ok(())
     }
 
     /// A client changes the policy, or replaces it by another one of its name, just before a status of it arrives: the watch that
     /// the collector has will deliver it, and no list.
     fn change_before(&mut self, write: &StatusWrite, random: &mut Random) {
-        let named = |policy: &&TrueObject| {
-            policy.kind().kind == KIND && *policy.object.key.name == *write.member.name
-        };
-        let Some(policy) = self.truth.objects().find(named).cloned() else { return };
+        let Some(policy) = self.policy_of(write).cloned() else { return };
         let (server, truth, provider) = (&self.server, &self.truth, &mut self.provider);
         let tenants = Tenants { server, truth, provider };
         let said = if random.chance(500) {
@@ -144,7 +188,8 @@ impl World<'_> {
         for position in 0..watched {
             any |= collector.deliver_to_policies(position, 64, &self.server);
         }
-        while self.serve_status(&mut Random::new(self.story.seed), None)? {
+        while let Some((sender, write)) = self.take_status(&mut Random::new(self.story.seed)) {
+            self.arrive(sender, &write, None)?;
             any = true;
         }
         Ok(any)
