@@ -119,7 +119,7 @@ export async function start({ args = [] } = {}) {
   const token = randomBytes(32).toString("base64url");
   const child = spawn(
     binary(),
-    ["up", "--ephemeral", "--listen", "127.0.0.1:0", "--write-kubeconfig", kubeconfig, ...args],
+    ["up", "--ephemeral", "--bind-address", "127.0.0.1:0", "--write-kubeconfig", kubeconfig, ...args],
     // Unlike arguments, the environment is not readable by other users.
     { env: { ...process.env, KUBEGC_TOKEN: token }, stdio: ["ignore", "pipe", "pipe"] },
   );

@@ -57,7 +57,7 @@ export async function start(binary, more = [], kept = null) {
   writeFileSync(tokens, "administrator-token,admin,1,\"system:masters\"\nann-token,ann,2\n", { mode: 0o600 });
   const child = spawn(
     binary,
-    ["up", ...(kept ? ["--data-dir", join(kept, "data")] : ["--ephemeral"]), ...(more.some((word) => word.startsWith("--controllers")) ? [] : ["--controllers=*,expiry-controller"]), "--listen", "127.0.0.1:0", "--write-kubeconfig", kubeconfig, "--token-auth-file", tokens, "--workloads=off", ...more],
+    ["up", ...(kept ? ["--data-dir", join(kept, "data")] : ["--ephemeral"]), ...(more.some((word) => word.startsWith("--controllers")) ? [] : ["--controllers=*,expiry-controller"]), "--bind-address", "127.0.0.1:0", "--write-kubeconfig", kubeconfig, "--token-auth-file", tokens, "--workloads=off", ...more],
     { env: { ...process.env, HOME: home, XDG_DATA_HOME: home, XDG_RUNTIME_DIR: home, KUBECONFIG: "" }, stdio: ["ignore", "pipe", "pipe"] },
   );
   let [out, errors] = ["", ""];

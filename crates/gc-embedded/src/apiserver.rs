@@ -24,7 +24,7 @@ use gc_store::{EtcdOptions, EtcdStorage, EtcdTls, MemoryStorage, RedbOptions, Re
 
 use crate::backup_pages::Pages;
 
-/// The default of `--listen`.
+/// The default of `--bind-address`.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7443));
 
 /// The default of `--service-cluster-ip-range`, as kubeadm has it.
@@ -52,7 +52,7 @@ pub enum StorageKind {
 pub struct ServerOptions {
     /// Address to listen on; port 0 picks a free port [default: 127.0.0.1:7443]
     #[arg(long, value_name = "ADDRESS:PORT")]
-    pub listen: Option<SocketAddr>,
+    pub bind_address: Option<SocketAddr>,
     /// Directory for data and keys [default: kubegc in the user's data directory]
     #[arg(long, value_name = "DIR", conflicts_with = "ephemeral")]
     pub data_dir: Option<PathBuf>,
@@ -168,15 +168,15 @@ pub struct ServerOptions {
 impl ServerOptions {
     /// Everything in memory, at this address.
     #[must_use]
-    pub fn ephemeral(listen: SocketAddr) -> Self {
-        Self { listen: Some(listen), in_process: false, ..Self::in_process() }
+    pub fn ephemeral(bind_address: SocketAddr) -> Self {
+        Self { bind_address: Some(bind_address), in_process: false, ..Self::in_process() }
     }
 
     /// Everything in memory, for callers in this process.
     #[must_use]
     pub fn in_process() -> Self {
         Self {
-            listen: None,
+            bind_address: None,
             in_process: true,
             data_dir: None,
             ephemeral: true,
@@ -218,7 +218,7 @@ impl ServerOptions {
 
     /// Where the server listens.
     fn address(&self) -> Option<SocketAddr> {
-        self.listen.or((!self.in_process).then_some(DEFAULT_ADDRESS))
+        self.bind_address.or((!self.in_process).then_some(DEFAULT_ADDRESS))
     }
 
     /// Reports whether what is stored is lost with the process.
@@ -229,7 +229,7 @@ impl ServerOptions {
 
     /// A server for a single command uses a free port, and keeps nothing unless it has a data directory.
     pub fn for_a_command(&mut self) {
-        self.listen.get_or_insert(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        self.bind_address.get_or_insert(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         self.ephemeral |= self.data_dir.is_none() && self.storage.is_none();
     }
 
@@ -268,7 +268,7 @@ impl ServerOptions {
             let list = |list: &[String]| format!("[{}]", list.join(","));
             let storage = self.storage.and_then(|kind| kind.to_possible_value());
             let flags = [
-                ("listen", self.address().map_or_else(String::new, |address| address.to_string())),
+                ("bind-address", self.address().map_or_else(String::new, |address| address.to_string())),
                 ("data-dir", path(&self.data_dir)),
                 ("ephemeral", self.ephemeral.to_string()),
                 ("storage", storage.map_or_else(String::new, |value| value.get_name().to_owned())),
@@ -451,7 +451,7 @@ fn suggest_port(error: StartError) -> anyhow::Error {
     }
     let free = std::net::TcpListener::bind((address.ip(), 0)).and_then(|listener| listener.local_addr());
     match free {
-        Ok(free) => anyhow::anyhow!("{error}; this one is free: --listen {free}"),
+        Ok(free) => anyhow::anyhow!("{error}; this one is free: --bind-address {free}"),
         Err(_) => error.into(),
     }
 }
@@ -583,7 +583,7 @@ mod tests {
         for (name, value) in [
             ("token", CLASSIFIED),
             ("etcd-endpoints", CLASSIFIED),
-            ("listen", "127.0.0.1:6443"),
+            ("bind-address", "127.0.0.1:6443"),
             ("ephemeral", "true"),
             ("storage", ""),
             ("tls-san", "[]"),

@@ -232,7 +232,7 @@ pub fn plan(
 }
 
 fn earlier_note(Earlier { at, uid }: &Earlier) -> String {
-    format!("an earlier object of this name, deleted {at}, is left out: --cascade {uid}")
+    format!("an earlier object of this name, deleted {at}, is left out: --uid {uid}")
 }
 
 /// Facts for the decision about one record.

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -13,6 +14,8 @@ use gc_process::lease::election::host;
 use gc_process::{UsageError, preflight};
 use serde_json::Value;
 
+/// Maximum wait for a collector that was not named.
+pub(crate) const GUESS_PATIENCE: Duration = Duration::from_secs(2);
 /// The certificate of a collector is issued for this name among others, wherever it runs.
 const SERVER_NAME: &str = "localhost";
 
@@ -38,9 +41,13 @@ impl CollectorFlags {
         self.collector.is_some()
     }
 
-    /// A client of the collector that was named, if one was. What verifies its certificate is on the Lease.
+    /// A client of the collector that was named, if one was. What verifies its certificate is on the Lease. On a loopback
+    /// address a collector may serve without TLS, whatever the Lease says of the one that leads: that is tried first.
     pub async fn connect(&self, access: &Access, lease: &LeaseName) -> Result<Option<ApiClient>> {
         let Some(address) = &self.collector else { return Ok(None) };
+        if self.collector_certificate_authority.is_none() && is_plain(address).await {
+            return Ok(Some(ApiClient::plain(address).map_err(|error| self.wrong(&error))?));
+        }
         match self.over_tls(address, access, lease).await? {
             Some(client) => Ok(Some(client)),
             None => Ok(Some(ApiClient::plain(address).map_err(|error| self.wrong(&error))?)),
@@ -80,6 +87,20 @@ impl CollectorFlags {
             ApiClient::configured_elsewhere(&access, address, pem.as_bytes(), Some(SERVER_NAME)).await;
         Ok(Some(client.map_err(|error| self.wrong(&error))?))
     }
+}
+
+/// Reports whether HTTP is served without TLS at this loopback address. No credentials are sent to find out.
+async fn is_plain(address: &str) -> bool {
+    let is_loopback = address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
+        || address.rsplit_once(':').is_some_and(|(host, _)| host == SERVER_NAME);
+    if !is_loopback {
+        return false;
+    }
+    let Ok(client) = ApiClient::plain(address) else { return false };
+    let request = preflight::request(http::Method::GET, "/healthz", None);
+    let answered = tokio::time::timeout(GUESS_PATIENCE, client.call(request)).await;
+    // A server with TLS ends the connection, or answers that the request is a bad one.
+    matches!(answered, Ok(Ok(answer)) if answer.head.status != http::StatusCode::BAD_REQUEST)
 }
 
 /// Reads the leader's address from the Lease; `None` where it serves without TLS, or the Lease cannot be read.

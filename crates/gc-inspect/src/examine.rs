@@ -5,20 +5,19 @@ use std::time::Duration;
 
 use gc_collectors::permissions::{self, Controller};
 use gc_explain::protect::Status;
-use gc_kube::ApiClient;
+use gc_kube::{ApiClient, push_segment};
 use gc_process::access::Access;
 use gc_process::lease::LeaseName;
 use gc_process::lease::control::{self, Held};
 use gc_process::lease::orders::Orders;
 use gc_process::{admission, preflight};
-use http::Method;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::attached::{self, AttachFlags, Query, QueryRequest};
-use super::collector::{self, LeaderPages};
+use super::collector::{self, GUESS_PATIENCE, LeaderPages};
 use super::doctor::{self, Facts, TheirCollector};
 use super::gather::{self, Gatherer, Scope};
-use super::sources::GUESS_PATIENCE;
 use super::surveyed::{self, Survey};
 use crate::output::{Answer as _, Output};
 
@@ -27,7 +26,9 @@ const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 /// The names of its garbage collector, switched off.
 const SWITCHED_OFF: [&str; 2] = ["-garbage-collector-controller", "-garbagecollector"];
 /// The account of the manifests.
-pub const ACCOUNT: &str = "system:serviceaccount:kube-system:kubegc";
+const ACCOUNT: &str = "system:serviceaccount:kube-system:kubegc";
+/// The path of that account.
+const ACCOUNT_PATH: &str = "/api/v1/namespaces/kube-system/serviceaccounts/kubegc";
 /// The page of a collector that was named must come within this time.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -35,8 +36,9 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Examination<'a> {
     /// Only the objects in this namespace; empty for all.
     pub namespace: &'a str,
-    /// The user whose permissions are checked, or `self`.
-    pub subject: &'a str,
+    /// The user whose permissions are checked, or `self`; `None` for the account of the pod that leads, or that of the
+    /// manifests.
+    pub subject: Option<&'a str>,
     /// The collectors whose permissions are checked.
     pub enabled: &'a [Controller],
     /// Which collector answers.
@@ -231,6 +233,27 @@ fn rules(
     rules
 }
 
+/// The account whose permissions count: the one that was named, that of the pod that leads, or that of the manifests, if it
+/// exists or nothing says that it does not.
+async fn account(client: &ApiClient, options: &Examination<'_>, facts: &Facts) -> Option<String> {
+    if let Some(named) = options.subject {
+        return Some(named.to_owned());
+    }
+    if let Some(held) = facts.lease.1.as_ref().filter(|held| held.is_held(facts.now)) {
+        let namespace = &options.lease.namespace;
+        let mut path = format!("/api/v1/namespaces/{namespace}/pods/");
+        // What follows the name of the pod differs with every start.
+        push_segment(&mut path, held.holder.split('_').next().unwrap_or_default());
+        let pod = get(client, &path).await.unwrap_or_default();
+        if let Some(name) = pod["spec"]["serviceAccountName"].as_str() {
+            return Some(format!("system:serviceaccount:{namespace}:{name}"));
+        }
+    }
+    let of_manifests = client.call(preflight::request(Method::GET, ACCOUNT_PATH, None)).await;
+    let is_absent = of_manifests.is_ok_and(|answer| answer.head.status == StatusCode::NOT_FOUND);
+    (!is_absent).then(|| ACCOUNT.to_owned())
+}
+
 /// Asks the server what the collector's account may do.
 async fn check_permissions(
     client: &ApiClient,
@@ -238,9 +261,17 @@ async fn check_permissions(
     lease: &LeaseName,
     facts: &mut Facts,
 ) {
-    let is_self = options.subject == "self";
-    facts.is_installed = facts.lease.1.is_some() || options.subject != ACCOUNT;
-    facts.permissions.0 = if is_self { "this user".into() } else { options.subject.to_owned() };
+    facts.is_installed = facts.lease.1.is_some() || options.subject.is_some();
+    let Some(subject) = account(client, options, facts).await else {
+        ACCOUNT.clone_into(&mut facts.permissions.0);
+        facts.unchecked.push(format!(
+            "the permissions cannot be checked: no collector leads in a pod that can be read, and there is no {ACCOUNT}; \
+             --subject names the account"
+        ));
+        return;
+    };
+    let is_self = subject == "self";
+    facts.permissions.0 = if is_self { "this user".into() } else { subject.clone() };
     for (group, resource, namespace, name, verbs) in rules(options.enabled, lease) {
         let (plain, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         let mut missing = Vec::new();
@@ -262,8 +293,8 @@ async fn check_permissions(
             let mut review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind,
                                     "spec": {"resourceAttributes": attributes}});
             if !is_self {
-                review["spec"]["user"] = options.subject.into();
-                review["spec"]["groups"] = groups(options.subject).into();
+                review["spec"]["user"] = subject.as_str().into();
+                review["spec"]["groups"] = groups(&subject).into();
             }
             let path = format!("/apis/authorization.k8s.io/v1/{plural}");
             let answer = client.call(preflight::request(Method::POST, &path, Some(&review))).await;

@@ -24,7 +24,7 @@ use crate::target::NamedObject;
 
 /// More objects of one kind and fate are folded into one line, unless `--full` is given.
 const FOLDED_ABOVE: usize = 20;
-/// `kubegc delete` asks before it deletes more objects than this.
+/// The page asks for the name before it deletes more objects than this.
 const ASKED_ABOVE: usize = 10;
 /// Objects that a plan concerns at most.
 const LARGEST_PLAN: usize = 500_000;

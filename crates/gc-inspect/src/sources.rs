@@ -21,15 +21,13 @@ use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 
-use super::collector::{CollectorFlags, LeaderPages, OutOfReach};
+use super::collector::{CollectorFlags, GUESS_PATIENCE, LeaderPages, OutOfReach};
 use crate::target::NamedObject;
 
 /// Interval of reading a followed file.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(250);
 /// Pause before a collector that is followed is asked again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Maximum wait for a collector that was not named.
-pub(crate) const GUESS_PATIENCE: Duration = Duration::from_secs(2);
 /// Refused requests that are read at most, the newest.
 const REFUSALS_READ: usize = 1_000;
 /// Maximum length of a line of a journal that is followed.

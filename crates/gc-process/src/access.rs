@@ -24,7 +24,7 @@ pub struct Access {
     #[command(flatten)]
     context: ContextFlags,
     /// Give up after this time
-    #[arg(long, value_name = "DURATION", default_value = "60s", alias = "timeout")]
+    #[arg(long, value_name = "DURATION", default_value = "60s")]
     request_timeout: String,
 }
 

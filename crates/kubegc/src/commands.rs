@@ -42,6 +42,11 @@ pub(crate) mod why;
 #[error("not everything could be done")]
 pub(crate) struct Incomplete;
 
+/// The answer to the question before a change was no, and the output says so: exit code 1.
+#[derive(Debug, thiserror::Error)]
+#[error("nothing was changed")]
+pub(crate) struct NotAgreed;
+
 /// Part of a deletion would be refused or get stuck, or does: exit code 3.
 #[derive(Debug, thiserror::Error)]
 #[error("part of the deletion would be refused or get stuck")]

@@ -6,10 +6,12 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use gc_process::{UsageError, screen};
 
+mod arguments;
 mod commands;
 mod deletion_events;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod help;
 
 /// Kubernetes garbage collection, with an embedded API server to try it
 #[derive(Debug, Parser)]
@@ -102,10 +104,10 @@ const COMPLETER: &str = "kubectl_complete-gc";
 /// The command line with its defaults.
 #[must_use]
 pub fn described() -> clap::Command {
-    CommandLine::command().mut_subcommand("run", |run| {
+    help::by_task(CommandLine::command().mut_subcommand("run", |run| {
         // On a cluster, kube-controller-manager keeps the other collectors until they are enabled here.
         run.mut_arg("controllers", |argument| argument.default_value(commands::run::DEFAULT_CONTROLLERS))
-    })
+    }))
 }
 
 /// Reads the command line. Called `kubectl-gc`, the binary is kubectl's plugin, and its help says so.
@@ -118,7 +120,8 @@ fn command_line() -> (CommandLine, commands::run::ExplicitFlags) {
     if is_plugin {
         command = command.bin_name("kubectl gc");
     }
-    let matches = command.get_matches();
+    let words = arguments::ordered(&command, std::env::args_os().collect());
+    let matches = command.get_matches_from(words);
     let given = matches.subcommand_matches("run").map(commands::run::ExplicitFlags::of).unwrap_or_default();
     (CommandLine::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()), given)
 }
@@ -207,5 +210,5 @@ fn is_reported(error: &anyhow::Error) -> bool {
         || error.is::<commands::stuck::StuckObjectsFound>()
         || error.is::<commands::policy::InvalidPolicy>()
         || error.is::<commands::Incomplete>()
-        || error.is::<commands::release::NotReleased>()
+        || error.is::<commands::NotAgreed>()
 }

@@ -6,6 +6,8 @@
 mod flags;
 #[path = "documentation/snippets.rs"]
 mod snippets;
+#[path = "documentation/vocabulary.rs"]
+mod vocabulary;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -65,19 +65,20 @@ fn a_command_has_a_server_and_its_exit_code_is_passed_on() {
 #[test]
 fn a_server_runs_in_the_background_until_it_is_told_to_end() {
     let home = tempfile::tempdir().unwrap();
-    let (code, out, error) = ended(home.path(), &["up", "--detach", "--listen", "127.0.0.1:0"]);
+    let (code, out, error) = ended(home.path(), &["up", "--detach", "--bind-address", "127.0.0.1:0"]);
     assert_eq!(code, 0, "{out}{error}");
     assert!(out.contains("export KUBECONFIG=") && out.contains("kubegc down"), "{out}");
 
     // Commands that ask a cluster find it by themselves.
     let (code, out, error) = ended(home.path(), &["stuck"]);
     assert_eq!(code, 0, "{out}{error}");
-    let (code, _, error) = ended(home.path(), &["up", "--detach", "--ephemeral", "--listen", "127.0.0.1:0"]);
+    let (code, _, error) =
+        ended(home.path(), &["up", "--detach", "--ephemeral", "--bind-address", "127.0.0.1:0"]);
     assert_eq!(code, 1);
     assert!(error.contains("already running in the background"), "{error}");
 
     // A line about the journal stood before the reason.
-    let (code, _, error) = ended(home.path(), &["up", "--listen", "127.0.0.1:0"]);
+    let (code, _, error) = ended(home.path(), &["up", "--bind-address", "127.0.0.1:0"]);
     assert_eq!((code, error.lines().count()), (1, 1), "{error}");
     assert!(error.contains("is in use by another process"), "{error}");
 
@@ -89,7 +90,7 @@ fn a_server_runs_in_the_background_until_it_is_told_to_end() {
     // Its entry in a kubeconfig exists as long as it runs.
     let config = home.path().join("shared");
     std::fs::write(&config, "{apiVersion: v1, kind: Config, contexts: [{name: prod, context: {}}]}").unwrap();
-    let arguments = ["up", "--detach", "--ephemeral", "--listen", "127.0.0.1:0", "--write-kubeconfig"];
+    let arguments = ["up", "--detach", "--ephemeral", "--bind-address", "127.0.0.1:0", "--write-kubeconfig"];
     let (code, out, error) = ended(home.path(), &[&arguments[..], &[config.to_str().unwrap()]].concat());
     assert_eq!(code, 0, "{out}{error}");
     assert!(std::fs::read_to_string(&config).unwrap().contains("kubegc"));
@@ -104,9 +105,10 @@ fn a_start_in_the_background_that_fails_says_why() {
     let home = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let (code, out, error) = ended(home.path(), &["up", "--detach", "--ephemeral", "--listen", &address]);
+    let (code, out, error) =
+        ended(home.path(), &["up", "--detach", "--ephemeral", "--bind-address", &address]);
     assert_eq!((code, out.as_str()), (1, ""));
-    assert!(error.contains("this one is free: --listen 127.0.0.1:"), "{error}");
+    assert!(error.contains("this one is free: --bind-address 127.0.0.1:"), "{error}");
 }
 
 #[test]
@@ -118,7 +120,7 @@ fn a_foreign_file_is_no_place_for_a_kubeconfig() {
         let path = file.to_str().unwrap();
         let (code, _, error) = ended(
             home.path(),
-            &[subcommand, "--ephemeral", "--listen", "127.0.0.1:0", "--write-kubeconfig", path],
+            &[subcommand, "--ephemeral", "--bind-address", "127.0.0.1:0", "--write-kubeconfig", path],
         );
         assert_eq!(code, 2, "{error}");
         assert!(error.contains("is not changed"), "{error}");

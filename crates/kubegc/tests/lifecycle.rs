@@ -152,7 +152,7 @@ fn keys_are_the_owners_alone_and_no_secret_is_logged() {
     // With all that can be logged, no token is.
     let output = Command::new("timeout")
         .args(["--signal=TERM", "1", env!("CARGO_BIN_EXE_kubegc"), "up", "--ephemeral"])
-        .args(["--listen", "127.0.0.1:0", "--token", "hunter2-is-secret"])
+        .args(["--bind-address", "127.0.0.1:0", "--token", "hunter2-is-secret"])
         .env("RUST_LOG", "trace")
         .output()
         .unwrap();
@@ -168,7 +168,7 @@ fn one_data_directory_has_one_server() {
     let first = on_disk("up", folder.path());
     let path = folder.path().to_str().unwrap();
     for subcommand in ["up", "apiserver"] {
-        let (code, line) = refused(&[subcommand, "--listen", "127.0.0.1:0", "--data-dir", path]);
+        let (code, line) = refused(&[subcommand, "--bind-address", "127.0.0.1:0", "--data-dir", path]);
         assert_eq!(code, 1, "{line}");
         assert!(line.contains(path) && line.contains("another"), "{line}");
     }
@@ -295,7 +295,7 @@ fn a_damaged_data_file_is_refused_and_left_as_it_is() {
     ] {
         std::fs::write(&file, &content).unwrap();
         let path = folder.path().to_str().unwrap();
-        let (code, line) = refused(&["apiserver", "--listen", "127.0.0.1:0", "--data-dir", path]);
+        let (code, line) = refused(&["apiserver", "--bind-address", "127.0.0.1:0", "--data-dir", path]);
         assert_eq!(code, 1, "{what}: {line}");
         assert!(line.contains(file.to_str().unwrap()), "{what}: {line}");
         assert_eq!(std::fs::read(&file).unwrap(), content, "{what}: nothing is mended behind one's back");
@@ -314,17 +314,21 @@ fn what_cannot_be_started_says_why_in_one_line() {
     let (file, below) = (file.to_str().unwrap(), file.join("below"));
     let below = below.to_str().unwrap();
     let table: [(&[&str], i32, &str); 8] = [
-        (&["up", "--ephemeral", "--listen", &taken], 1, &taken),
-        (&["up", "--listen", "127.0.0.1:0", "--data-dir", file], 1, file),
-        (&["up", "--ephemeral", "--listen", "127.0.0.1:0", "--token-auth-file", "/nowhere"], 1, "/nowhere"),
-        (&["up", "--ephemeral", "--listen", "127.0.0.1:0", "--write-kubeconfig", below], 1, file),
+        (&["up", "--ephemeral", "--bind-address", &taken], 1, &taken),
+        (&["up", "--bind-address", "127.0.0.1:0", "--data-dir", file], 1, file),
+        (
+            &["up", "--ephemeral", "--bind-address", "127.0.0.1:0", "--token-auth-file", "/nowhere"],
+            1,
+            "/nowhere",
+        ),
+        (&["up", "--ephemeral", "--bind-address", "127.0.0.1:0", "--write-kubeconfig", below], 1, file),
         (
             &["apiserver", "--ephemeral", "--storage", "etcd", "--etcd-endpoints", "http://127.0.0.1:1"],
             1,
             "127.0.0.1:1",
         ),
         (&["up", "--ephemeral", "--data-dir", "x"], 2, ""),
-        (&["up", "--listen", "everywhere"], 2, ""),
+        (&["up", "--bind-address", "everywhere"], 2, ""),
         (&["up", "--storage", "floppy"], 2, ""),
     ];
     for (arguments, want, part) in table {

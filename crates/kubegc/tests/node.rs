@@ -54,7 +54,7 @@ fn agent(fake: &Fake, arguments: &[&str]) -> Command {
         command.args(["--eviction-hard", ""]);
     }
     for (flag, name) in
-        [("--state-dir", "state"), ("--pod-logs-dir", "logs"), ("--container-log-links-dir", "links")]
+        [("--data-dir", "state"), ("--pod-logs-dir", "logs"), ("--container-log-links-dir", "links")]
     {
         if !arguments.contains(&flag) {
             command.arg(flag).arg(fake.folder().join(name));
@@ -205,9 +205,9 @@ fn what_is_wrong_is_said_in_one_line() {
 
     // The state file: no file at all, one of somebody else's, and a directory below which none can be.
     std::fs::create_dir_all(at("dir-state/images.json")).unwrap();
-    let (exit, text) = said(&mut agent(&fake, &["--once", "--state-dir", &at("dir-state")]));
+    let (exit, text) = said(&mut agent(&fake, &["--once", "--data-dir", &at("dir-state")]));
     assert_eq!((exit, error(&text).contains("images.json")), (Some(1), true), "{text}");
-    let (exit, text) = said(&mut agent(&fake, &["--once", "--state-dir", &at("types.yaml/state")]));
+    let (exit, text) = said(&mut agent(&fake, &["--once", "--data-dir", &at("types.yaml/state")]));
     assert_eq!((exit, error(&text).contains("cannot create the state directory")), (Some(1), true), "{text}");
     std::fs::write(at("state/images.json"), "{half").unwrap();
     let (exit, text) =
@@ -272,7 +272,7 @@ fn a_full_disk_does_not_keep_it_from_freeing() {
     while file.write_all(&[0; 512]).is_ok() {}
     fake.state().images = (1..=3).map(|n| image(n, 1)).collect();
     let mut arguments = ALL.to_vec();
-    arguments.extend(["--minimum-image-ttl-duration", "0s", "--state-dir", state.to_str().unwrap()]);
+    arguments.extend(["--minimum-image-ttl-duration", "0s", "--data-dir", state.to_str().unwrap()]);
     let (exit, text) = said(&mut agent(&fake, &arguments));
     assert_eq!(exit, Some(1), "{text}");
     assert_eq!(text.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{text}");
@@ -441,7 +441,7 @@ fn questions_take_the_options_of_the_agent() {
         &endpoint,
         "--kubeconfig",
         "",
-        "--state-dir",
+        "--data-dir",
         &state,
         "--pod-logs-dir",
         &logs,

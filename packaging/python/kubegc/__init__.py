@@ -122,7 +122,7 @@ class Server:
         self._folder = tempfile.TemporaryDirectory(prefix="kubegc-")
         self.kubeconfig = str(pathlib.Path(self._folder.name, "kubeconfig"))
         self._output = open(pathlib.Path(self._folder.name, "output"), "w+b")  # noqa: SIM115 (closed by stop)
-        command = [binary(), "up", "--ephemeral", "--listen", "127.0.0.1:0", "--write-kubeconfig", self.kubeconfig]
+        command = [binary(), "up", "--ephemeral", "--bind-address", "127.0.0.1:0", "--write-kubeconfig", self.kubeconfig]
         self._process = subprocess.Popen(
             [*command, *self.arguments],
             # The environment is no place that other users can read, as arguments are.

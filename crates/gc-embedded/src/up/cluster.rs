@@ -133,7 +133,7 @@ impl Cluster {
         let contents = Contents::from(stored);
         let begun = self.baseline.as_ref().map(Baseline::contents);
         let options = ServerOptions {
-            listen: Some(address),
+            bind_address: Some(address),
             data_dir: None,
             ephemeral: true,
             storage: None,

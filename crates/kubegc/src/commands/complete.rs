@@ -5,8 +5,11 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use clap::{Arg, Args, Command, Parser};
+use gc_collectors::permissions::Controller;
 use gc_inspect::gather::{self, Gatherer};
 use gc_process::access::{self, Access};
+
+use crate::arguments;
 
 /// cobra's directive for a shell: names of files.
 const FILES: &str = ":0";
@@ -20,6 +23,8 @@ const MAXIMUM_COMPLETIONS: usize = 500;
 const OF_FILES: [&str; 2] = ["FILE", "DIR"];
 /// The flag for a namespace.
 const NAMESPACE: &str = "namespace";
+/// The flag for a list of collectors.
+const CONTROLLERS: &str = "controllers";
 /// The value name of arguments that are objects.
 const OF_OBJECTS: &str = "OBJECT";
 
@@ -82,6 +87,9 @@ fn value(arg: &Arg, prefix: &str, begin: &str) -> CompletionKind {
             prefix: prefix.into(),
         };
     }
+    if arg.get_id() == CONTROLLERS {
+        return controllers(prefix, begin);
+    }
     // The help of `--output` lists its values.
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
     match help.strip_prefix("Output format: ") {
@@ -91,6 +99,15 @@ fn value(arg: &Arg, prefix: &str, begin: &str) -> CompletionKind {
         }
         None => CompletionKind::Words(Vec::new()),
     }
+}
+
+/// The last collector of a list: each may be enabled, or disabled with a `-` before it.
+fn controllers(prefix: &str, begin: &str) -> CompletionKind {
+    let (before, last) = begin.rsplit_once(',').map_or(("", begin), |(before, last)| (before, last));
+    let before = if before.is_empty() { prefix.to_owned() } else { format!("{prefix}{before},") };
+    let (sign, last) = last.strip_prefix('-').map_or(("", last), |last| ("-", last));
+    let all = sign.is_empty().then_some("*").into_iter().chain(Controller::ALL.map(Controller::name));
+    matching(all, &format!("{before}{sign}"), last)
 }
 
 /// Words before the last one.
@@ -111,7 +128,7 @@ impl<'a> Line<'a> {
             if let Some(arg) = line.pending.take() {
                 line.values.push((arg, word));
             } else if word.starts_with('-') {
-                match flag(line.command, word) {
+                match flag(line.command, word).or_else(|| arguments::global(line.command, word)) {
                     Some((arg, true)) => line.pending = Some(arg),
                     Some((arg, false)) => {
                         line.values.extend(word.split_once('=').map(|(_, value)| (arg, value)));
@@ -277,6 +294,12 @@ mod tests {
             (&["stuck", "--kubeconfig", "f"], CompletionKind::File),
             (&["policy", "check", "f"], CompletionKind::File),
             (&["completion", "z"], words(&["zsh"])),
+            (&["run", "--controllers", "garb"], words(&["garbage-collector-controller"])),
+            (&["run", "--controllers=*,-ttl-a"], words(&["--controllers=*,-ttl-after-finished-controller"])),
+            (&["doctor", "--controllers", "-garb"], words(&["-garbage-collector-controller"])),
+            (&["-n", "shop", "wh"], words(&["why"])),
+            (&["-n", "sh"], name("namespaces", "sh", "")),
+            (&["-n", "shop", "why", "pod/we"], name("pod", "we", "pod/")),
             (&["pause", ""], words(&[])),
             (&["pause", "--request"], words(&["--request-timeout"])),
         ] {

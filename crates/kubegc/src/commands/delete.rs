@@ -5,7 +5,7 @@ mod follow;
 use std::io::Write as _;
 
 use clap::Args;
-use gc_explain::plan::{BlastRadius, Target};
+use gc_explain::plan::Target;
 use gc_inspect::gather::{self, Gatherer};
 use gc_inspect::output::Output;
 use gc_inspect::plan::{self, Cascade};
@@ -16,22 +16,24 @@ use gc_process::access::Access;
 use gc_process::tasks::block_on;
 use gc_process::{UsageError, screen};
 
-use super::agreement;
+use super::{NotAgreed, agreement};
 
 /// Options of `kubegc delete`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  kubegc delete deploy/web        show the plan, delete, and follow the deletion to its end
+  kubegc delete deploy/web        show the plan, ask, delete, and follow the deletion to its end
   kubegc delete ns/shop --yes     delete without asking
-Exit codes: 0, everything is gone; 1, it failed; 2, wrong flags; 3, part of it was refused or is stuck.")]
+
+Always asks before it deletes, however little that is; without a terminal to ask on, it deletes nothing unless --yes is given.
+Exit codes: 0, everything is gone; 1, it failed, or the answer was no; 2, wrong flags, or no --yes where nobody can be asked; 3, part of it was refused or is stuck.")]
 pub(crate) struct DeleteOptions {
     #[command(flatten)]
     targets: Targets,
     /// Select the deletion policy for dependents
     #[arg(long, value_enum, default_value_t = Cascade::Background)]
     cascade: Cascade,
-    /// Delete without asking
+    /// Delete without asking; required without a terminal
     #[arg(short, long)]
     yes: bool,
     /// kubectl's; here it is another command.
@@ -58,9 +60,10 @@ pub(crate) fn run(options: &DeleteOptions) -> anyhow::Result<()> {
         if planning.targets.is_empty() {
             return gather::fail(planning.failures);
         }
-        if !is_agreed(options, &planning.radius)? {
+        if !options.yes && !agreement::is_agreed("Delete?")? {
             writeln!(screen::stdout(), "Nothing was deleted.")?;
-            return gather::fail(planning.failures);
+            gather::fail(planning.failures)?;
+            return Err(NotAgreed.into());
         }
         let unsent = send_all(&client, &planning.targets, options.cascade).await?;
         let ended = if unsent.is_empty() {
@@ -101,9 +104,4 @@ async fn send_all(
         writeln!(screen::stdout(), "{}/{} {ending}.", named.resource.name, named.name)?;
     }
     Ok(failures)
-}
-
-/// Asks where a plan needs to be confirmed.
-fn is_agreed(options: &DeleteOptions, radius: &BlastRadius) -> anyhow::Result<bool> {
-    Ok(options.yes || !plan::needs_confirmation(radius) || agreement::is_agreed("Delete?")?)
 }

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use gc_collectors::permissions;
 use gc_inspect::attached::AttachFlags;
 use gc_inspect::doctor::{self, Finding, State};
-use gc_inspect::examine::{ACCOUNT, Examination, examine};
+use gc_inspect::examine::{Examination, examine};
 use gc_inspect::formats;
 use gc_inspect::output::{self, Output};
 use gc_process::UsageError;
@@ -35,9 +35,9 @@ pub(crate) struct DoctorOptions {
     fail_on: FailOn,
     #[command(flatten)]
     access: Access,
-    /// User whose permissions to check: a user name, or `self`
-    #[arg(long, value_name = "USER", default_value = ACCOUNT)]
-    subject: String,
+    /// User whose permissions to check: a user name, or `self` [default: the account of the pod that leads, or that of the manifests]
+    #[arg(long, value_name = "USER")]
+    subject: Option<String>,
     /// Check the permissions of these collectors, named as for `kubegc run`
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = DEFAULT_CONTROLLERS,
           allow_hyphen_values = true)]
@@ -105,7 +105,7 @@ pub(crate) fn run(options: &DoctorOptions) -> anyhow::Result<()> {
         .map_err(|error| UsageError::new(format!("--controllers: {error}")))?;
     let examination = Examination {
         namespace: options.namespaces.namespace(),
-        subject: &options.subject,
+        subject: options.subject.as_deref(),
         enabled: &enabled,
         attach: &options.attach,
         lease: options.lease.name(),

@@ -66,7 +66,7 @@ pub(crate) struct NodeOptions {
     flags: NodeFlags,
     /// Directory for the ages of images [default: /var/lib/kubegc]
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubegc", hide_default_value = true)]
-    state_dir: PathBuf,
+    data_dir: PathBuf,
     /// Collectors to run
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Collect::Images, Collect::Containers])]
     collect: Vec<Collect>,
@@ -98,7 +98,7 @@ pub(crate) struct NodeOptions {
     pod_manifest_path: Option<PathBuf>,
     /// Address for /metrics, /healthz, /livez and /readyz; on an address other than loopback, TLS and (but for health) a
     /// token of the cluster are needed
-    #[arg(long, alias = "listen", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10358")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10358")]
     bind_address: SocketAddr,
     /// Configuration file of the kubelet, to check whether it also collects
     #[arg(long, value_name = "FILE", default_value = "/var/lib/kubelet/config.yaml")]
@@ -257,13 +257,13 @@ async fn connect(
 
 /// Answers a question.
 async fn answer(agent: Agent, options: &NodeOptions, collect: &[gc_node::Collect]) -> Result<()> {
-    let (state_dir, format, out) = (&options.state_dir, options.output, &mut gc_process::screen::stdout());
+    let (data_dir, format, out) = (&options.data_dir, options.output, &mut gc_process::screen::stdout());
     match options.command {
-        Some(NodeCommand::Images) => output::write_images(&agent.image_view(state_dir).await?, format, out),
+        Some(NodeCommand::Images) => output::write_images(&agent.image_view(data_dir).await?, format, out),
         Some(NodeCommand::Containers) => {
-            output::write_containers(&agent.container_view(state_dir).await?, format, out)
+            output::write_containers(&agent.container_view(data_dir).await?, format, out)
         }
-        None => output::write_preview(&agent.preview(state_dir, collect).await?, format, out),
+        None => output::write_preview(&agent.preview(data_dir, collect).await?, format, out),
     }
 }
 
@@ -289,7 +289,7 @@ impl Standing {
         CriClient::reach(endpoint).await?;
         let standing = Self {
             stop,
-            locks: Locks::take(endpoint, &options.state_dir)?,
+            locks: Locks::take(endpoint, &options.data_dir)?,
             health: Arc::new(Health::new(collect)),
             clock: options.test_clock.then(TestClock::default),
         };

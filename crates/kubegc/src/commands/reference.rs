@@ -149,7 +149,11 @@ fn metrics() -> String {
     gc_node::Metrics::register(&mut agent);
     let [server, service_levels] = gc_apiserver::catalogues();
     for (heading, origin, catalogue) in [
-        ("Collectors", "`kubegc run`, and `kubegc up` with `--bind-address`, at `/metrics`", collectors),
+        (
+            "Collectors",
+            "`kubegc run`, and `kubegc up` with `--metrics-bind-address`, at `/metrics`",
+            collectors,
+        ),
         ("Owner references", "`kubegc run`, at `/metrics`", super::run::metrics()),
         ("Node agent", "`kubegc node`, at `/metrics`", agent),
         ("API server", "`kubegc apiserver` and `kubegc up`, at `/metrics`", server),

@@ -22,15 +22,10 @@ use gc_types::Timestamp;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::agreement;
+use super::{NotAgreed, agreement};
 
 /// The field manager of the removal, which the audit log of a server has too.
 const FIELD_MANAGER: &str = "kubegc-release";
-
-/// No finalizer was removed: the controller lives, or the answer to the question was no.
-#[derive(Debug, thiserror::Error)]
-#[error("nothing was removed")]
-pub(crate) struct NotReleased;
 
 /// Options of `kubegc release`.
 #[derive(Clone, Debug, Args)]
@@ -113,7 +108,7 @@ async fn perform(
     let question = || format!("Remove {} from {}?", release.finalizer, release.place.title());
     if !options.yes && !agreement::is_agreed(&question())? {
         complain!("Nothing was removed.");
-        return Err(NotReleased.into());
+        return Err(NotAgreed.into());
     }
     remove(client, resource, answer, false).await?;
     say(options, &format!("{} was removed from {}.", release.finalizer, release.place.title()))?;

@@ -55,7 +55,7 @@ pub(crate) struct RelinkOptions {
     #[command(flatten)]
     namespaces: NamespaceFlags,
     /// Restore the references; without it, they are only shown
-    #[arg(long)]
+    #[arg(short, long)]
     yes: bool,
     /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…
     #[arg(short, long, default_value = "text")]

@@ -7,7 +7,7 @@ use gc_inspect::collector::CollectorFlags;
 use gc_process::access::Access;
 use gc_process::lease::LeaseFlags;
 use gc_process::preflight;
-use http::Method;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 /// Options of `kubegc ui`.
@@ -32,6 +32,7 @@ pub(crate) struct UiOptions {
 pub(crate) fn run(options: &UiOptions) -> anyhow::Result<()> {
     let link = gc_process::tasks::block_on(async {
         let collector = options.collector.connect_to_page(&options.access, &options.lease.name()).await?;
+        let is_of_collector = collector.is_some();
         let serves = if collector.is_some() { "`kubegc run --ui-bind-address`" } else { "`kubegc up`" };
         // On a cluster the page is that of the collectors, which have another address.
         let otherwise = if collector.is_some() {
@@ -48,6 +49,14 @@ pub(crate) fn run(options: &UiOptions) -> anyhow::Result<()> {
         let json = http::HeaderValue::from_static("application/json");
         request.headers_mut().insert(http::header::CONTENT_TYPE, json);
         let answer = client.call(request).await?;
+        if is_of_collector && matches!(answer.head.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            let address = options.collector.collector.as_deref().unwrap_or_default();
+            anyhow::bail!(
+                "{address}: {}. The page of `kubegc run` knows users by bearer tokens, and no client certificate: use the token \
+                 of an account, `kubegc ui --collector {address} --token \"$(kubectl -n NAMESPACE create token ACCOUNT)\"`",
+                preflight::message(&answer)
+            );
+        }
         anyhow::ensure!(
             answer.head.status.is_success(),
             "{} opens no page: {} ({serves} does{otherwise})",

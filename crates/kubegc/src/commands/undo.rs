@@ -19,7 +19,7 @@ use super::Incomplete;
 /// Options of `kubegc undo`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    group = clap::ArgGroup::new("choice").required(true).args(["objects", "filenames", "since", "cascade"]),
+    group = clap::ArgGroup::new("choice").required(true).args(["objects", "filenames", "since", "uid"]),
     after_help = "\
 Examples:
   kubegc undo deploy/web -n shop --records DIR         show what would be created again
@@ -29,7 +29,7 @@ Examples:
   kubegc undo --since 10m --records s3://BUCKET/PREFIX from a bucket
   kubegc undo --since 10m --records DIR --identity FILE --recorder-key FILE
                                                        from encrypted and signed records
-  kubegc undo --cascade UID --records DIR              an object, by the UID that it had, with all that depended on it
+  kubegc undo --uid UID --records DIR                  an object, by the UID that it had, with all that depended on it
 
 Owners are created before their dependents, which get the new UIDs. What a controller recreates is left to it. Objects that exist are never overwritten. A run that was interrupted can be repeated."
 )]
@@ -41,9 +41,9 @@ pub(crate) struct UndoOptions {
     since: Option<String>,
     /// The object that had this UID, and what depended on it
     #[arg(long, value_name = "UID", conflicts_with_all = ["namespace", "all_namespaces", "selector"])]
-    cascade: Option<String>,
+    uid: Option<String>,
     /// Create the objects; without it, they are only shown
-    #[arg(long)]
+    #[arg(short, long)]
     yes: bool,
     /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…
     #[arg(short, long, default_value = "text")]
@@ -106,10 +106,10 @@ fn selection(options: &UndoOptions, gatherer: &Gatherer) -> anyhow::Result<Selec
     let since = since
         .map_err(|error| UsageError::new(format!("--since: {error}")))?
         .map(|since| gatherer.now.after(-since.to_milliseconds_rounded_up()));
-    let is_named = since.is_none() && options.cascade.is_none();
+    let is_named = since.is_none() && options.uid.is_none();
     let wanted = if is_named { targets.wanted(gatherer)?.complete()? } else { Vec::new() };
     let namespace = targets.namespace().filter(|_| !is_named).unwrap_or_default().to_owned();
-    Ok(Selection { cascade: options.cascade.clone(), since, wanted, namespace, labels })
+    Ok(Selection { cascade: options.uid.clone(), since, wanted, namespace, labels })
 }
 
 #[cfg(test)]
@@ -199,7 +199,7 @@ mod tests {
             ("--since 1h -A", &["default/a", "default/b", "default/b-part", "shop/a", "/shop"], 0),
             ("--since 1h -n shop", &["shop/a", "/shop"], 0),
             ("--since 1h -l app=db", &["default/b", "default/b-part"], 0),
-            ("--cascade 2", &["default/b", "default/b-part"], 0),
+            ("--uid 2", &["default/b", "default/b-part"], 0),
         ] {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
             assert_eq!(selected(&gatherer, &records, line), Ok((names, unrecorded)), "{line}");
@@ -208,7 +208,7 @@ mod tests {
             ("cm", "which cm? say cm/NAME, or -l SELECTOR"),
             ("cm/a -A", "-A selects objects by their labels: say -l SELECTOR"),
             ("cm -l =web", "--selector: "),
-            ("--cascade 2 -n shop", "error: the argument '--cascade <UID>' cannot be used with"),
+            ("--uid 2 -n shop", "error: the argument '--uid <UID>' cannot be used with"),
             ("-l app=web", "error: the following required arguments were not provided"),
         ] {
             let refused = selected(&gatherer, &records, line).unwrap_err();

@@ -53,7 +53,7 @@ pub(crate) struct Options {
     /// Address for the metrics of the collectors [default: none]; on an address other than loopback they need TLS and a
     /// token
     #[arg(long, help_heading = operations::PAGES_HEADING, value_name = "ADDRESS:PORT")]
-    bind_address: Option<SocketAddr>,
+    metrics_bind_address: Option<SocketAddr>,
     #[command(flatten)]
     tls: TlsFlags,
     /// Run in the background and return as soon as the server is ready; `kubegc down` stops it
@@ -65,7 +65,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     log: LogOptions,
     /// Command to run with $KUBECONFIG set; stops the server when it ends and returns its exit code. Keeps nothing
-    /// without --data-dir, and uses a free port without --listen
+    /// without --data-dir, and uses a free port without --bind-address
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -123,7 +123,7 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     let client = ApiClient::in_process(move |request| way.call(request));
     let events = events.map(|events| tokio::spawn(events.write(client.clone()).boxed()));
     let orders = up.control.console().map(|page| tokio::spawn(page.follow_orders()));
-    let is_shown = options.bind_address.is_some();
+    let is_shown = options.metrics_bind_address.is_some();
     let stuck = is_shown
         .then(|| tokio::spawn(stuck.follow(WatchedCluster { client, resident: None }, || true).boxed()));
     let done = attend(options, &up, catalogue, &mut ended).await;
@@ -160,7 +160,7 @@ async fn attend(
 ) -> anyhow::Result<ExitCode> {
     // A temporary directory of its own is removed when this is dropped.
     let kubeconfig = apiserver::write_kubeconfig(&options.server, &up.server)?;
-    if let Some(address) = options.bind_address {
+    if let Some(address) = options.metrics_bind_address {
         let ready = Arc::new(AtomicBool::new(true));
         let shown = OperationsPages { metrics: Arc::new(catalogue.into()), ready, pages: None };
         let way = up.server.in_process("kubegc");

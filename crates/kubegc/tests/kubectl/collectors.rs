@@ -31,7 +31,7 @@ impl Up {
         // A port that was free a moment ago.
         let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let mut all: Vec<String> =
-            ["--ephemeral", "--workloads=off", "--bind-address", &metrics].map(Into::into).to_vec();
+            ["--ephemeral", "--workloads=off", "--metrics-bind-address", &metrics].map(Into::into).to_vec();
         all.extend_from_slice(arguments);
         let server = Kubegc::start_under(environment, "up", all);
         Some(Self { server, metrics })
@@ -687,7 +687,7 @@ fn switches_are_understood() {
         (&["--node-breaker-fraction", "2"], "expected a number from 0 to 1"),
         (&["--node-monitor-period", "0s"], "it must be more than 0"),
     ] {
-        let mut all = vec!["--ephemeral", "--listen", "127.0.0.1:0"];
+        let mut all = vec!["--ephemeral", "--bind-address", "127.0.0.1:0"];
         all.extend_from_slice(arguments);
         let (code, said) = kubegc(&all);
         assert!(code == Some(2) && said.contains(expected), "{arguments:?}: {code:?} {said}");

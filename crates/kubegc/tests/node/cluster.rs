@@ -254,7 +254,7 @@ fn with_cluster(fake: &Fake, kubeconfig: &str) -> Command {
     // The free space on this machine's disk must not matter.
     command.args(["--container-runtime-endpoint", &fake.endpoint(), "--eviction-hard", ""]);
     for (flag, name) in
-        [("--state-dir", "state"), ("--pod-logs-dir", "logs"), ("--container-log-links-dir", "links")]
+        [("--data-dir", "state"), ("--pod-logs-dir", "logs"), ("--container-log-links-dir", "links")]
     {
         command.arg(flag).arg(fake.folder().join(name));
     }

@@ -63,7 +63,7 @@ fn a_configuration_of_the_kubelet_is_taken() {
         "/nonexistent",
     ]);
     command.args(["--minimum-image-ttl-duration", "0s"]).arg("--config").arg(&path);
-    let (_, text) = said(command.arg("--state-dir").arg(fake.folder().join("state")));
+    let (_, text) = said(command.arg("--data-dir").arg(fake.folder().join("state")));
     assert!(fake.state().images.is_empty(), "the thresholds of the file are crossed: {text}");
     let notice =
         "fields that do not concern collection, which are ignored: authentication, clusterDNS, maxPods";

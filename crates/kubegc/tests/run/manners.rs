@@ -47,6 +47,8 @@ fn bash_completes_commands_flags_and_names() {
         ("kubegc why -n kube-pu", &["kube-public"]),
         ("kubegc plan delete --cascade=b", &["background"]),
         ("kubegc why clusterrole/a:b:", &["c"]),
+        ("kubegc -n default tree cm/sho", &["cm/shop"]),
+        ("kubegc run --controllers garb", &["garbage-collector-controller"]),
         ("kubegc tree -n nowhere cm/", &[]),
         ("kubegc stuck --kubeconfig ", &["FILES"]),
     ] {
@@ -273,4 +275,45 @@ fn a_deletion_of_several_objects_passes_over_what_is_missing() {
         assert!(deleted.iter().all(|name| !admin.exists(name)), "{said}");
         assert_eq!(said.is_empty(), deleted.is_empty(), "{said}");
     }
+}
+
+/// Types a line on a terminal of its own, and passes on what is shown there.
+const ANSWERED: &str = "import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execvp(sys.argv[2], sys.argv[2:])
+os.write(terminal, sys.argv[1].encode() + b'\\n')
+try:
+    while shown := os.read(terminal, 4096):
+        os.write(1, shown)
+except OSError:
+    pass
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
+
+/// One object is no less asked for than many.
+#[test]
+fn a_deletion_is_confirmed_on_a_terminal_and_needs_a_flag_elsewhere() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    admin.map("one", None);
+    let (code, said, error) = kubegc(&["delete", "cm/one"], &server.kubeconfig);
+    assert_eq!(code, Some(2), "{said}{error}");
+    let is_shown = said.contains("ConfigMap/one") && error.contains("use --yes");
+    assert!(is_shown && admin.exists("one"), "the plan is shown: {said}{error}");
+    let answer = |line: &str| {
+        let mut command = Command::new("python3");
+        command.args(["-c", ANSWERED, line, env!("CARGO_BIN_EXE_kubegc"), "delete", "cm/one"]);
+        let output = command.env("KUBECONFIG", &server.kubeconfig).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    for no in ["n", "", "one"] {
+        let (code, shown) = answer(no);
+        assert!(code == Some(1) && shown.contains("Nothing was deleted."), "{no:?}: {code:?} {shown}");
+        assert!(admin.exists("one"), "{no:?}: {shown}");
+    }
+    let (code, shown) = answer("y");
+    assert!(code == Some(0) && !admin.exists("one"), "{code:?} {shown}");
+    admin.map("one", None);
+    let (code, said, error) = kubegc(&["-n", "default", "delete", "cm/one", "-y"], &server.kubeconfig);
+    assert!(code == Some(0) && !admin.exists("one"), "{said}{error}");
 }

@@ -111,7 +111,7 @@ fn commands_look_as_they_should() {
         ask(&stage.server, &["pause", "--reason", "an incident"]);
     });
     let delete: [&[&str]; 3] =
-        [&["delete", "cm/owner"], &["delete", "cm/owner"], &["delete", "cm/held", "--yes"]];
+        [&["delete", "cm/owner", "-y"], &["delete", "cm/owner", "-y"], &["delete", "cm/held", "--yes"]];
     stage.shows("delete", &delete, |stage| {
         let owner = stage.admin.map("owner", None);
         stage.admin.map("part", Some(("owner", &owner)));

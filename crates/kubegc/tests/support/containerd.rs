@@ -469,7 +469,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
         if arguments.iter().any(|argument| ["--once", "--dry-run"].contains(argument)) {
             command.args(["--eviction-hard", ""]);
         }
-        command.arg("--state-dir").arg(self.state_directory()).arg("--pod-logs-dir").arg(self.pod_logs());
+        command.arg("--data-dir").arg(self.state_directory()).arg("--pod-logs-dir").arg(self.pod_logs());
         command.arg("--container-log-links-dir").arg(self.folder.join("links"));
         command.args(["--kubelet-config", "/nonexistent", "--bind-address", "127.0.0.1:0"]).args(arguments);
         command

@@ -89,7 +89,7 @@ impl Kubegc {
         let kubeconfig = folder.path().join("kubeconfig");
         let begun = Instant::now();
         let mut child = Command::new(env!("CARGO_BIN_EXE_kubegc"))
-            .args([subcommand, "--listen", "127.0.0.1:0", "--token", TOKEN, "--write-kubeconfig"])
+            .args([subcommand, "--bind-address", "127.0.0.1:0", "--token", TOKEN, "--write-kubeconfig"])
             .arg(&kubeconfig)
             .args(arguments.into_iter().map(Into::into))
             .envs(environment.iter().copied())

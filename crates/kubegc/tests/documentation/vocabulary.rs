@@ -1,0 +1,154 @@
+//! One word for one thing on the command line: walks all commands and flags. `flags.rs` holds which of kubectl's flags each takes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::{Arg, Command};
+
+/// Flags with the short form that they have wherever they are.
+const SHORT: [(&str, char); 7] = [
+    ("namespace", 'n'),
+    ("all-namespaces", 'A'),
+    ("selector", 'l'),
+    ("filename", 'f'),
+    ("watch", 'w'),
+    ("output", 'o'),
+    ("yes", 'y'),
+];
+/// Words that no flag has, and the word for it.
+const UNUSED: [(&str, &str); 6] = [
+    ("timeout", "request-timeout"),
+    ("listen", "bind-address"),
+    ("state-dir", "data-dir"),
+    ("address", "bind-address"),
+    ("quiet", "log-level"),
+    ("all", "all-namespaces"),
+];
+/// Flags whose meaning differs between commands, and why.
+const SEVERAL: [(&str, &str); 3] = [
+    ("journal", "a file to read, a file to write, or where entries are found"),
+    ("token", "of a server to accept, or of a user to send"),
+    ("namespace", "`rbac` writes about an account, and asks no cluster"),
+];
+/// The propagation policies, as kubectl names them.
+const CASCADE: [&str; 3] = ["background", "foreground", "orphan"];
+
+/// Every command that is shown, by the words that call it.
+fn commands(parent: &Command, path: &str, found: &mut Vec<(String, Command)>) {
+    for command in parent.get_subcommands().filter(|one| !one.is_hide_set() && one.get_name() != "help") {
+        let path = format!("{path} {}", command.get_name()).trim().to_owned();
+        found.push((path.clone(), command.clone()));
+        commands(command, &path, found);
+    }
+}
+
+fn all() -> Vec<(String, Command)> {
+    let mut found = Vec::new();
+    commands(&kubegc::described(), "", &mut found);
+    found
+}
+
+/// The shown flags of a command with their names.
+fn flags(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
+    let shown = command.get_arguments().filter(|flag| !flag.is_hide_set());
+    shown.filter_map(|flag| Some((flag.get_long()?, flag)))
+}
+
+fn help(flag: &Arg) -> String {
+    flag.get_help().map(ToString::to_string).unwrap_or_default()
+}
+
+#[test]
+fn a_flag_has_one_short_form_and_one_kind_of_value() {
+    let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, command) in all() {
+        for (name, flag) in flags(&command) {
+            // `journal -f` follows, as `kubectl logs -f`; `rbac --namespace` is not that of a question.
+            let expected = SHORT.iter().find(|(long, _)| *long == name).map(|(_, short)| *short);
+            if let Some(short) = expected.filter(|_| path != "rbac") {
+                assert_eq!(flag.get_short(), Some(short), "{path} --{name}");
+            }
+            let value = flag.get_value_names().unwrap_or_default().iter().map(ToString::to_string);
+            values.entry(name.to_owned()).or_default().insert(value.collect::<Vec<_>>().join(" "));
+        }
+    }
+    let several = |name: &str| SEVERAL.iter().any(|(known, _)| *known == name);
+    values.retain(|name, kinds| kinds.len() > 1 && !several(name));
+    assert!(values.is_empty(), "{values:#?}");
+}
+
+#[test]
+fn one_thing_has_one_name() {
+    for (path, command) in all() {
+        for (name, flag) in flags(&command) {
+            let unused = UNUSED.iter().find(|(word, _)| *word == name);
+            assert!(
+                unused.is_none(),
+                "{path} --{name}: {}",
+                unused.map(|(_, word)| *word).unwrap_or_default()
+            );
+            let value = flag.get_value_names().unwrap_or_default().first().map(ToString::to_string);
+            if value.as_deref() == Some("ADDRESS:PORT") && name != "collector" {
+                assert!(name.ends_with("bind-address"), "{path} --{name}: an address to listen on");
+            }
+            if name == "cascade" {
+                let meant: Vec<String> =
+                    flag.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+                assert_eq!(meant, CASCADE, "{path} --cascade");
+            }
+        }
+        let operands = command.get_positionals().filter(|operand| operand.get_id() == "objects");
+        for operand in operands {
+            let named: Vec<String> =
+                operand.get_value_names().unwrap_or_default().iter().map(ToString::to_string).collect();
+            assert_eq!(named, ["OBJECT"], "{path}");
+        }
+    }
+}
+
+/// Nothing is released yet: what was renamed has one name, and no second one for those who knew the first.
+#[test]
+fn nothing_has_a_second_name() {
+    for (path, command) in all() {
+        assert_eq!(command.get_all_aliases().count(), 0, "{path}");
+        for flag in command.get_arguments() {
+            let aliases = flag.get_all_aliases().unwrap_or_default();
+            assert!(aliases.is_empty(), "{path} --{}: {aliases:?}", flag.get_id());
+        }
+    }
+}
+
+#[test]
+fn help_says_stuck_and_speaks_in_one_voice() {
+    let is_word = |text: &str, word: &str| {
+        text.split(|c: char| !c.is_alphabetic()).any(|found| found.eq_ignore_ascii_case(word))
+    };
+    for (path, command) in all() {
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        let mut texts = vec![("about".to_owned(), about)];
+        texts.extend(flags(&command).map(|(name, flag)| (format!("--{name}"), help(flag))));
+        for (what, text) in texts {
+            assert!(
+                text.starts_with(|c: char| c.is_uppercase() || !c.is_alphabetic()),
+                "{path} {what}: {text}"
+            );
+            assert!(!text.ends_with('.'), "{path} {what}: {text}");
+            for word in ["hang", "hangs", "hanging", "hung"] {
+                assert!(!is_word(&text, word), "{path} {what} says {word:?}, and means stuck: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn words_that_are_nearly_right_are_corrected() {
+    for (line, meant) in [
+        ("kubegc stcuk", "stuck"),
+        ("kubegc docter", "doctor"),
+        ("kubegc stuck --namespce shop", "--namespace"),
+        ("kubegc plan delete ns/shop --cascade=orphn", "orphan"),
+    ] {
+        let error =
+            kubegc::described().try_get_matches_from(line.split(' ')).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(meant) && error.contains("similar"), "{line}: {error}");
+    }
+}
