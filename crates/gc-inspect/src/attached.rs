@@ -8,7 +8,7 @@ use gc_kube::ApiClient;
 use gc_process::access::Access;
 use gc_process::endpoints::MAXIMUM_ORDER_BYTES;
 use gc_process::lease::{LeaseFlags, LeaseName};
-use gc_process::preflight;
+use gc_process::{preflight, screen};
 use http::{HeaderValue, Method, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -195,7 +195,10 @@ impl Answer for QueryResponse {
     }
 
     fn text(&self, _: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
-        out.extend_from_slice(self.answer.as_str().unwrap_or_default().as_bytes());
+        let text = self.answer.as_str().unwrap_or_default();
+        // The other process knows nothing of this one's flags.
+        let shown = |line: &&str| screen::has_headings() || !screen::is_headings(line);
+        text.split_inclusive('\n').filter(shown).for_each(|line| out.extend_from_slice(line.as_bytes()));
         Ok(())
     }
 

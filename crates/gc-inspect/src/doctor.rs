@@ -477,12 +477,12 @@ impl crate::output::Answer for Examination<'_> {
         value(self.0)
     }
 
-    fn text(&self, _is_wide: bool, out: &mut Vec<u8>) -> Result<()> {
-        text(self.0, out)
+    fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> Result<()> {
+        text(self.0, is_wide, out)
     }
 
     fn names(&self) -> Vec<String> {
-        self.0.iter().map(|finding| finding.id.clone()).collect()
+        names(self.0)
     }
 }
 
@@ -492,14 +492,30 @@ pub fn is_healthy(findings: &[Finding]) -> bool {
     findings.iter().all(|finding| finding.state != State::Wrong)
 }
 
-/// For people.
-pub fn text(findings: &[Finding], out: &mut impl Write) -> Result<()> {
-    let mut table = Table::new(&["CHECK", "STATE", "FINDING"]);
+/// `resource/name` of each object that findings are about, once.
+pub(crate) fn names(findings: &[Finding]) -> Vec<String> {
+    let mut known = BTreeSet::new();
+    let names = findings.iter().flat_map(|finding| &finding.objects).map(Place::reference);
+    names.filter(|name| known.insert(name.clone())).collect()
+}
+
+/// For people; if it is wide, with all objects that are known.
+pub fn text(findings: &[Finding], is_wide: bool, out: &mut impl Write) -> Result<()> {
+    let wide: &[&str] = if is_wide { &["ID", "OBJECTS"] } else { &[] };
+    let mut table = Table::new(&[&["CHECK", "STATE"], wide, &["FINDING"]].concat());
     for finding in findings {
-        let row = [finding.check, finding.state.word(), &finding.message];
-        table.row(row.iter().map(ToString::to_string).collect());
+        let mut row = vec![finding.check.to_owned(), finding.state.word().to_owned()];
+        if is_wide {
+            let objects: Vec<String> = finding.objects.iter().map(argument).collect();
+            let objects = if objects.is_empty() { "-".to_owned() } else { objects.join(", ") };
+            row.extend([finding.id.clone(), objects]);
+        }
+        row.push(finding.message.clone());
+        table.row(row);
         if let Some(advice) = &finding.advice {
-            table.row(vec![String::new(), String::new(), format!("→ {advice}")]);
+            let mut row = vec![String::new(); 2 + wide.len()];
+            row.push(format!("→ {advice}"));
+            table.row(row);
         }
     }
     table.write(out)

@@ -163,23 +163,29 @@ impl Answer for GarbageAnswer {
         self.report.value()
     }
 
-    fn text(&self, _is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+    fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
         let report = &self.report;
         if report.findings.is_empty() {
             let doubt = if report.unseen.is_empty() { "" } else { " (as far as can be seen)" };
             writeln!(out, "No unused objects found{doubt}.")?;
             return Ok(());
         }
-        let mut table = Table::new(&["FINDING", "NAMESPACE", "OBJECT", "SIZE", "CERTAIN", "WHY"]);
+        let wide: &[&str] = if is_wide { &["API VERSION", "UID"] } else { &[] };
+        let columns: [&[&str]; 3] = [&["FINDING", "NAMESPACE", "OBJECT", "SIZE", "CERTAIN"], wide, &["WHY"]];
+        let mut table = Table::new(&columns.concat());
         for finding in &report.findings {
-            table.row(vec![
+            let mut row = vec![
                 finding.code.name().to_owned(),
                 finding.place.namespace.clone(),
                 finding.place.title(),
                 finding.bytes.map_or_else(|| "-".to_owned(), size),
                 if finding.certainty == Certainty::Certain { "yes" } else { "unknown" }.to_owned(),
-                finding.why.clone(),
-            ]);
+            ];
+            if is_wide {
+                row.extend([finding.place.api_version.clone(), finding.place.uid.clone()]);
+            }
+            row.push(finding.why.clone());
+            table.row(row);
         }
         table.write(out)?;
         writeln!(out)?;

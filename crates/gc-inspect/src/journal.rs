@@ -112,7 +112,8 @@ pub fn table(entries: &VecDeque<Value>, is_wide: bool, out: &mut impl Write) -> 
     if is_wide {
         return wide_table(entries, out);
     }
-    let rows: Vec<[String; 6]> = std::iter::once(headings()).chain(entries.iter().map(cells)).collect();
+    let headings = gc_process::screen::has_headings().then(headings);
+    let rows: Vec<[String; 6]> = headings.into_iter().chain(entries.iter().map(cells)).collect();
     narrow_table(&rows, is_unbounded(), out)
 }
 

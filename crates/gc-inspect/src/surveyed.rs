@@ -73,11 +73,11 @@ impl Answer for Survey {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    fn text(&self, _: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
-        doctor::text(&doctor::of_objects(self), out)
+    fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        doctor::text(&doctor::of_objects(self), is_wide, out)
     }
 
     fn names(&self) -> Vec<String> {
-        doctor::of_objects(self).into_iter().map(|finding| finding.id).collect()
+        doctor::names(&doctor::of_objects(self))
     }
 }

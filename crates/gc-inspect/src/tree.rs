@@ -54,6 +54,8 @@ pub struct Forest {
     deleted: BTreeMap<ObjectKey, Timestamp>,
     /// Results of live reads of owners that were not found.
     missing: BTreeMap<Uid, MissingOwner>,
+    /// `resource.group/name` of what the server serves.
+    references: BTreeMap<Uid, String>,
     now: Timestamp,
     shape: Shape,
 }
@@ -68,6 +70,7 @@ impl Forest {
             finalizers: BTreeMap::new(),
             deleted: BTreeMap::new(),
             missing: BTreeMap::new(),
+            references: BTreeMap::new(),
             now,
             shape,
         }
@@ -127,6 +130,10 @@ impl Forest {
 
     /// Notes what the survey has of each object, and which ones are shown.
     fn note<'a>(&mut self, tree: &'a Tree, survey: &Survey, level: usize, shown: &mut Vec<&'a ObjectKey>) {
+        let view = &tree.view;
+        if let Some(resource) = survey.catalog.of_kind(&view.api_version, &view.kind) {
+            self.references.insert(view.uid.clone(), format!("{}/{}", resource.name, view.name));
+        }
         if let Some(key) = &tree.view.key {
             let finalizers = survey.finalizers(key);
             if !finalizers.is_empty() {
@@ -378,8 +385,11 @@ impl Answer for Forest {
     }
 
     fn names(&self) -> Vec<String> {
-        let (nodes, _) = self.graph().unwrap_or_default();
-        nodes
+        let (mut places, mut nodes, mut edges) = (BTreeMap::new(), Vec::new(), Vec::new());
+        for tree in &self.trees {
+            flatten(tree, &mut places, &mut nodes, &mut edges);
+        }
+        nodes.iter().filter_map(|view| self.references.get(&view.uid).cloned()).collect()
     }
 
     fn graph(&self) -> Option<(Vec<String>, Vec<(usize, usize)>)> {

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -98,6 +99,29 @@ pub fn decoded<T: DeserializeOwned>(document: &[u8]) -> serde_json::Result<T> {
     serde_json::from_value(document)
 }
 
+/// True once `--no-headers` was given: like the width of the terminal, it concerns everything that this process prints.
+static WITHOUT_HEADINGS: AtomicBool = AtomicBool::new(false);
+
+/// Leaves the headings out of all tables that this process prints from now on.
+pub fn leave_out_headings() {
+    WITHOUT_HEADINGS.store(true, Ordering::Relaxed);
+}
+
+/// Reports whether tables have their headings.
+#[must_use]
+pub fn has_headings() -> bool {
+    !WITHOUT_HEADINGS.load(Ordering::Relaxed)
+}
+
+/// Reports whether a line of a text that another process has made is the headings of a table: several columns, and no lowercase
+/// letter, which every object's kind and every verdict has.
+#[must_use]
+pub fn is_headings(line: &str) -> bool {
+    line.trim().contains("  ")
+        && line.contains(char::is_uppercase)
+        && !line.contains(|c: char| c.is_lowercase() || c.is_ascii_digit())
+}
+
 /// Standard output, for text that people read.
 #[must_use]
 pub fn stdout() -> Screen<io::Stdout> {
@@ -181,6 +205,20 @@ mod tests {
         let bytes: Vec<&[u8]> = HOSTILE.as_bytes().chunks(1).collect();
         assert_eq!(written(&bytes), shown, "in whatever pieces it comes");
         assert_eq!(written(&[b"a\xffb\xc3", b"(", b"\xc3\xa4"]), "a\u{fffd}b\u{fffd}(ä");
+    }
+
+    #[test]
+    fn headings_are_no_rows() {
+        for (line, expected) in [
+            ("AGE   NAMESPACE   OBJECT         CAUSE", true),
+            ("#   IMAGE   ID   SIZE   FREES   AGE   LAST USED   WHY", true),
+            ("5m    shop        ConfigMap/HELD   FinalizerHeld", false),
+            ("-     -           1", false),
+            ("", false),
+            ("STUCK", false),
+        ] {
+            assert_eq!(is_headings(line), expected, "{line:?}");
+        }
     }
 
     #[test]

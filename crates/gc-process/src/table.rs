@@ -26,14 +26,16 @@ impl Table {
         self.rows.push(cells.into_iter().map(visible).collect());
     }
 
-    /// Writes it, three blanks between columns and none at the end of a line.
+    /// Writes it, three blanks between columns and none at the end of a line; without headings, if the process was asked to
+    /// leave them out.
     pub fn write(&self, out: &mut impl Write) -> Result<()> {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let rows = &self.rows[usize::from(!crate::screen::has_headings())..];
+        let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
-            self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+            rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
         };
         let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-        for row in &self.rows {
+        for row in rows {
             let mut line = Vec::new();
             for (cell, width) in row.iter().zip(&widths) {
                 write!(line, "{cell:<width$}   ")?;

@@ -104,10 +104,41 @@ const COMPLETER: &str = "kubectl_complete-gc";
 /// The command line with its defaults.
 #[must_use]
 pub fn described() -> clap::Command {
-    help::by_task(CommandLine::command().mut_subcommand("run", |run| {
+    let command = with_heading_flags(CommandLine::command());
+    help::by_task(command.mut_subcommand("run", |run| {
         // On a cluster, kube-controller-manager keeps the other collectors until they are enabled here.
         run.mut_arg("controllers", |argument| argument.default_value(commands::run::DEFAULT_CONTROLLERS))
     }))
+}
+
+/// Adds `--no-headers` to each command that has an output format.
+fn with_heading_flags(command: clap::Command) -> clap::Command {
+    command.mut_subcommands(|below| {
+        let below = with_heading_flags(below);
+        if below.get_arguments().any(|flag| flag.get_id() == OUTPUT) {
+            // Flags of `node` may follow its subcommands as well.
+            let is_global = below.has_subcommands();
+            below.arg(no_headers_flag().global(is_global))
+        } else {
+            below
+        }
+    })
+}
+
+/// The id of `--output`.
+const OUTPUT: &str = "output";
+/// The flag and the id of `--no-headers`.
+const NO_HEADERS: &str = "no-headers";
+
+fn no_headers_flag() -> clap::Arg {
+    let flag = clap::Arg::new(NO_HEADERS).long(NO_HEADERS).action(clap::ArgAction::SetTrue);
+    flag.help("Leave the headings out of tables, and of custom columns")
+}
+
+/// Reports whether the innermost command was given `--no-headers`.
+fn leaves_out_headings(matches: &clap::ArgMatches) -> bool {
+    let is_given = matches.try_get_one::<bool>(NO_HEADERS).ok().flatten().copied().unwrap_or_default();
+    is_given || matches.subcommand().is_some_and(|(_, below)| leaves_out_headings(below))
 }
 
 /// Reads the command line. Called `kubectl-gc`, the binary is kubectl's plugin, and its help says so.
@@ -122,6 +153,9 @@ fn command_line() -> (CommandLine, commands::run::ExplicitFlags) {
     }
     let words = arguments::ordered(&command, std::env::args_os().collect());
     let matches = command.get_matches_from(words);
+    if leaves_out_headings(&matches) {
+        screen::leave_out_headings();
+    }
     let given = matches.subcommand_matches("run").map(commands::run::ExplicitFlags::of).unwrap_or_default();
     (CommandLine::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()), given)
 }

@@ -22,8 +22,9 @@ impl Answer for UndoAnswer<'_> {
         self.undo.value()
     }
 
-    fn text(&self, _is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
-        let mut table = Table::new(&["ACTION", "NAMESPACE", "OBJECT", "NOTE"]);
+    fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        let wide: &[&str] = if is_wide { &["API VERSION", "UID"] } else { &[] };
+        let mut table = Table::new(&[&["ACTION", "NAMESPACE", "OBJECT"], wide, &["NOTE"]].concat());
         for step in &self.undo.steps {
             let note = match &step.action {
                 Action::Recreated(owner) => format!("{owner} recreates it"),
@@ -35,12 +36,13 @@ impl Answer for UndoAnswer<'_> {
                 }
                 Action::Create => step.notes.join("; "),
             };
-            table.row(vec![
-                step.action.name().to_owned(),
-                step.place.namespace.clone(),
-                step.place.title(),
-                note,
-            ]);
+            let place = &step.place;
+            let mut row = vec![step.action.name().to_owned(), place.namespace.clone(), place.title()];
+            if is_wide {
+                row.extend([place.api_version.clone(), place.uid.clone()]);
+            }
+            row.push(note);
+            table.row(row);
         }
         table.write(out)?;
         let number =

@@ -202,7 +202,7 @@ async fn follow(
         // A closed pipe ends it.
         Ok(writeln!(screen::stdout(), "{text}")?)
     };
-    if !is_json {
+    if !is_json && screen::has_headings() {
         writeln!(screen::stdout(), "{}", journal::followed_headings())?;
     }
     found.entries.iter().try_for_each(show)?;

@@ -26,6 +26,8 @@ use serde_json::{Value, json};
 
 /// The field manager of what is written.
 const FIELD_MANAGER: &str = "kubegc-protect";
+/// The resource of the rules.
+const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io";
 /// Longest reason, bytes.
 const LONGEST_REASON: usize = 500;
 /// Protected objects that are named.
@@ -306,7 +308,7 @@ impl Answer for Plan {
     }
 
     fn names(&self) -> Vec<String> {
-        self.rules.iter().map(|rule| format!("validatingadmissionpolicies/{}", rule.name())).collect()
+        self.rules.iter().map(|rule| format!("{POLICIES}/{}", rule.name())).collect()
     }
 }
 
@@ -344,6 +346,6 @@ impl Answer for RulesShown {
     }
 
     fn names(&self) -> Vec<String> {
-        self.0.iter().map(|rule| format!("validatingadmissionpolicies/{}", rule.policy)).collect()
+        self.0.iter().map(|rule| format!("{POLICIES}/{}", rule.policy)).collect()
     }
 }

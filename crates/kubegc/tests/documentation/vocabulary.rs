@@ -105,6 +105,24 @@ fn one_thing_has_one_name() {
     }
 }
 
+/// The formats of answers are the same wherever there are any, and headings can be left out.
+#[test]
+fn what_has_formats_has_them_all() {
+    for (path, command) in all() {
+        let Some((_, output)) = flags(&command).find(|(name, _)| *name == "output") else { continue };
+        assert_eq!(output.get_short(), Some('o'), "{path}");
+        assert!(flags(&command).any(|(name, _)| name == "no-headers"), "{path} -o without --no-headers");
+        let help = help(output);
+        // Images and containers have the formats of crictl, protection has those of manifests.
+        if !["node", "protect", "release"].contains(&path.as_str()) {
+            assert!(
+                help.starts_with("Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…"),
+                "{path}: {help}"
+            );
+        }
+    }
+}
+
 /// Nothing is released yet: what was renamed has one name, and no second one for those who knew the first.
 #[test]
 fn nothing_has_a_second_name() {

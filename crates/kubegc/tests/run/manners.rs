@@ -317,3 +317,72 @@ fn a_deletion_is_confirmed_on_a_terminal_and_needs_a_flag_elsewhere() {
     let (code, said, error) = kubegc(&["-n", "default", "delete", "cm/one", "-y"], &server.kubeconfig);
     assert!(code == Some(0) && !admin.exists("one"), "{said}{error}");
 }
+
+/// A ConfigMap that its finalizer holds, an owner with a dependent, and a Secret that nothing uses.
+fn furnish(server: &Kubegc) {
+    let admin = Admin::of(server);
+    let held = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "held", "finalizers": ["acme.dev/hold"]}});
+    admin.create(MAPS, &held);
+    admin.delete("held", "Background");
+    let owner = admin.map("owner", None);
+    admin.map("leaf", Some(("owner", &owner)));
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "unused"}});
+    admin.create("/api/v1/namespaces/default/secrets", &secret);
+}
+
+/// Every command with a table, whoever answers: the same, without the line of headings.
+#[test]
+fn tables_have_no_headings_where_none_are_wanted() {
+    for server in [Kubegc::start("apiserver"), Kubegc::start_collectors()] {
+        furnish(&server);
+        for (command, heading) in [
+            (&["stuck"][..], "AGE"),
+            (&["stuck", "-o", "wide"], "AGE"),
+            (&["tree", "cm/owner"], "OBJECT"),
+            (&["plan", "delete", "cm/owner"], "FATE"),
+            (&["garbage"], "FINDING"),
+            (&["doctor", "--fail-on", "never"], "CHECK"),
+            (&["stuck", "-o", "custom-columns=CODE:.code"], "CODE"),
+        ] {
+            let (_, with, error) = kubegc(command, &server.kubeconfig);
+            let (_, without, _) = kubegc(&[command, &["--no-headers"]].concat(), &server.kubeconfig);
+            let is_heading = |line: &&str| line.split_whitespace().next() == Some(heading);
+            assert_eq!(with.lines().filter(is_heading).count(), 1, "{command:?}: {with}{error}");
+            assert_eq!(without.lines().filter(is_heading).count(), 0, "{command:?}: {without}");
+            assert_eq!(without.lines().count() + 1, with.lines().count(), "{command:?}: {without}");
+        }
+    }
+}
+
+/// `-o wide` has more columns, and `-o name` is what other commands take, wherever it is.
+#[test]
+fn wide_is_wider_and_names_can_be_used_again() {
+    let server = Kubegc::start("apiserver");
+    furnish(&server);
+    for command in [&["stuck"][..], &["garbage"], &["doctor", "--fail-on", "never"]] {
+        let widest = |form: &str| {
+            let (_, out, error) = kubegc(&[command, &["-o", form]].concat(), &server.kubeconfig);
+            let headings = out.lines().next().unwrap_or_else(|| panic!("{command:?}: {error}"));
+            headings.split("  ").filter(|heading| !heading.is_empty()).count()
+        };
+        assert!(widest("wide") > widest("text"), "{command:?}");
+    }
+    for (command, expected) in [
+        (&["stuck"][..], "configmaps/held"),
+        (&["why", "cm/held"], "configmaps/held"),
+        (&["tree", "cm/owner"], "configmaps/leaf"),
+        (&["plan", "delete", "cm/owner"], "configmaps/leaf"),
+        (&["garbage"], "secrets/unused"),
+        (&["doctor", "--fail-on", "never"], "configmaps/held"),
+    ] {
+        let (_, out, error) = kubegc(&[command, &["-o", "name"]].concat(), &server.kubeconfig);
+        assert!(out.lines().any(|line| line == expected), "{command:?}: {out}{error}");
+        for line in out.lines() {
+            let (resource, name) = line.split_once('/').unwrap_or_else(|| panic!("{command:?}: {line}"));
+            let is_resource =
+                resource.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c));
+            assert!(is_resource && !name.contains([' ', '/']), "{command:?}: {line}");
+        }
+    }
+}
