@@ -305,6 +305,7 @@ impl Control {
         let known = Arc::<AtomicU64>::default();
         let (control, before) = (self.clone(), Arc::clone(&known));
         let list_begins = move || before.store(control.lock().version, Ordering::Relaxed);
+        let wanted = (client.clone(), lease.clone());
         let watch = watch_object(client, leases(), &lease.namespace, &lease.name, list_begins, sink);
         let obey = async {
             let mut is_listing = false;
@@ -317,7 +318,13 @@ impl Control {
                         }
                         ObjectNews::Present(lease) => self.saw(&lease),
                         ObjectNews::Synced => is_listing = false,
-                        ObjectNews::Gone(lease) => self.lost(&lease),
+                        ObjectNews::Gone(gone) => {
+                            self.lost(&gone);
+                            if !self.keeps_orders {
+                                // Beside a server that was reset, the Lease is there to be annotated as before.
+                                let _ = offer(&wanted.0, &wanted.1).await;
+                            }
+                        }
                     }
                 }
             }
@@ -505,6 +512,19 @@ pub async fn read(client: &ApiClient, lease: &LeaseName) -> anyhow::Result<Optio
         StatusCode::NOT_FOUND => Ok(None),
         status if status.is_success() => Ok(Some(serde_json::from_slice(&answer.body)?)),
         _ => Err(refused("get", lease, &answer)),
+    }
+}
+
+/// Creates a Lease without a holder and without orders, unless there is one: orders are annotations, and `kubectl annotate`
+/// needs an object.
+pub async fn offer(client: &ApiClient, lease: &LeaseName) -> anyhow::Result<()> {
+    let metadata = json!({"name": lease.name, "namespace": lease.namespace});
+    let body = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata});
+    let answer = client.call(preflight::request(Method::POST, &lease.collection(), Some(&body))).await?;
+    match answer.head.status {
+        StatusCode::CONFLICT => Ok(()),
+        status if status.is_success() => Ok(()),
+        _ => Err(refused("create", lease, &answer)),
     }
 }
 

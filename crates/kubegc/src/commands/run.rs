@@ -34,6 +34,7 @@ use gc_process::collector_metrics::CollectorMetrics;
 use gc_process::collectors::Surroundings;
 use gc_process::journal::Journal;
 use gc_process::kubeconfig::Caller;
+use gc_process::lease::control;
 use gc_process::lease::election::{self, Candidate, ShownPages};
 use gc_process::operations::{self, OperationsPages, Protection, TlsFlags};
 use gc_process::{logging, preflight};
@@ -354,6 +355,11 @@ async fn follow_orders(client: &ApiClient, settings: &Settings, live: &Live, tas
     let lease = &settings.lease.lease;
     if let Err(error) = live.control.look(client, lease).await {
         tracing::warn!("cannot read the lease; orders to pause and resume are not seen: {error:#}");
+    }
+    if !settings.elects()
+        && let Err(error) = control::offer(client, lease).await
+    {
+        tracing::warn!("cannot create the lease that takes orders: {error:#}");
     }
     tasks.spawn(live.control.clone().follow(client.clone(), lease.clone()).boxed());
     tasks.spawn(live.control.clone().announce(client.clone(), lease.clone()).boxed());

@@ -22,6 +22,7 @@ use gc_metrics::Catalogue;
 use gc_process::collector_metrics::CollectorMetrics;
 use gc_process::collectors::{ControllerOptions, Surroundings};
 use gc_process::journal::{InMemoryOnly, Journal, JournalOptions, SERVER_JOURNAL};
+use gc_process::lease::{LeaseFlags, control};
 use gc_process::logging::{self, LogOptions};
 use gc_process::operations::{self, OperationsPages, Protection, TlsFlags};
 use gc_process::{UsageError, background as detach};
@@ -122,6 +123,7 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     let way = up.server.in_process("kubegc");
     let client = ApiClient::in_process(move |request| way.call(request));
     let events = events.map(|events| tokio::spawn(events.write(client.clone()).boxed()));
+    control::offer(&client, &LeaseFlags::default_name()).await?;
     let orders = up.control.console().map(|page| tokio::spawn(page.follow_orders()));
     let is_shown = options.metrics_bind_address.is_some();
     let stuck = is_shown

@@ -693,3 +693,32 @@ fn switches_are_understood() {
         assert!(code == Some(2) && said.contains(expected), "{arguments:?}: {code:?} {said}");
     }
 }
+
+/// As docs/run.md has it, before anything was ever paused: orders are annotations of a Lease, which is there from the start.
+#[test]
+fn kubectl_pauses_and_resumes_by_an_annotation_alone() {
+    let Some(up) = Up::start(&[]) else { return };
+    let annotate = |value: &str| {
+        up.run(&["-n", "kube-system", "annotate", "lease", "kubegc-garbage-collector", value]);
+    };
+    let is_in = |state: &str| {
+        let overview: Value =
+            serde_json::from_str(&up.run(&["get", "--raw", "/kubegc/v1/overview"])).unwrap();
+        overview["mode"]["state"] == state
+    };
+    annotate("kubegc.io/paused=true");
+    up.until("the pause", || is_in("Paused"));
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "no-such-uid"});
+    up.apply(&json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "stray", "ownerReferences": [owner]}}));
+    assert!(up.exists("cm/stray"));
+    annotate("kubegc.io/paused-");
+    up.until_gone("cm/stray");
+    // What is deleted by hand, as by a reset, is there again.
+    up.run(&["-n", "kube-system", "delete", "lease", "kubegc-garbage-collector"]);
+    up.until("another Lease", || {
+        up.run(&["-n", "kube-system", "get", "leases", "-o", "name"]).contains("kubegc-garbage-collector")
+    });
+    annotate("kubegc.io/paused=true");
+    up.until("the next pause", || is_in("Paused"));
+}
