@@ -13,16 +13,16 @@ use crate::support_cluster::{Admin, LEASE, QUICK_LEASE, Run, kubeconfig, kubegc,
 use crate::support_proxy::{Fault, Proxy};
 
 /// An answer: code, `Set-Cookie`, document.
-type Answer = (u16, String, Value);
+pub(super) type Answer = (u16, String, Value);
 
 /// Asks the page of a collector, whatever its certificate.
-struct Browser {
+pub(super) struct Browser {
     runtime: tokio::runtime::Runtime,
     client: kube::Client,
 }
 
 impl Browser {
-    fn of(address: &str) -> Self {
+    pub(super) fn of(address: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
         config.accept_invalid_certs = true;
@@ -33,7 +33,7 @@ impl Browser {
         Self { runtime, client }
     }
 
-    fn ask(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
+    pub(super) fn ask(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
         let mut request = http::Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -355,8 +355,74 @@ fn a_deletion_that_happened_is_no_error() {
     proxy.heal();
 }
 
+/// With a page, the Lease names the authority of its certificate, and the pages on loopback have none.
+#[test]
+fn a_collector_on_loopback_is_asked_without_tls_also_if_its_page_has_it() {
+    let place = place(&[]);
+    place.furnish();
+    until("the Lease names the authority", || {
+        let annotations = &place.admin.get(LEASE).1["metadata"]["annotations"];
+        annotations["kubegc.io/pages-certificate-authority"].is_string()
+    });
+    let root = place.kubeconfig("root", &place.tokens[0]);
+    let port = place.run.address().rsplit_once(':').unwrap().1;
+    for address in [place.run.address(), &format!("localhost:{port}")] {
+        let (code, out, error) = kubegc(&["journal", "-A", "--collector", address], &root);
+        assert!(code == Some(0) && out.contains("leaf-of-bank"), "{address}: {out}{error}");
+        let doctor = ["doctor", "--subject=self", "-o", "json", "--collector", address];
+        let (_, out, error) = kubegc(&doctor, &root);
+        let answer: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{error}"));
+        let findings = answer["items"].as_array().unwrap();
+        let of_collector: Vec<&Value> =
+            findings.iter().filter(|finding| finding["check"] == "collector").collect();
+        assert!(of_collector.iter().any(|finding| finding["state"] == "ok"), "{address}: {answer:#}");
+        assert!(!out.contains("--bind-address"), "{address}: no advice to do what was done: {out}");
+    }
+    // The page itself is asked over TLS.
+    let (code, _, error) = kubegc(&["journal", "-A", "--collector", &place.address], &root);
+    assert_eq!((code, error.as_str()), (Some(0), ""));
+}
+
+/// The page knows users by tokens: whoever has a certificate is shown how to get one.
+#[test]
+fn a_user_with_a_client_certificate_learns_the_command_that_opens_the_page() {
+    let place = place(&[]);
+    until("it leads", || place.run.is_ready() && place.run.leads());
+    let authority = |lease: Value| {
+        lease["metadata"]["annotations"]["kubegc.io/pages-certificate-authority"].as_str().map(str::to_owned)
+    };
+    until("the Lease names the authority", || authority(place.admin.get(LEASE).1).is_some());
+    let pem = place.server.folder.path().join("page.pem");
+    std::fs::write(&pem, authority(place.admin.get(LEASE).1).unwrap()).unwrap();
+    let of_user = rcgen::generate_simple_self_signed(["ann".to_owned()]).unwrap();
+    let (certificate, key) =
+        (place.server.folder.path().join("ann.crt"), place.server.folder.path().join("ann.key"));
+    std::fs::write(&certificate, of_user.cert.pem()).unwrap();
+    std::fs::write(&key, of_user.signing_key.serialize_pem()).unwrap();
+    let file = place.server.folder.path().join("ann.kubeconfig");
+    let configuration = json!({"apiVersion": "v1", "kind": "Config", "current-context": "ann",
+        "clusters": [{"name": "c", "cluster": {"server": place.server.url, "certificate-authority": place.server.ca}}],
+        "users": [{"name": "ann", "user": {"client-certificate": certificate, "client-key": key}}],
+        "contexts": [{"name": "ann", "context": {"cluster": "c", "user": "ann"}}]});
+    std::fs::write(&file, configuration.to_string()).unwrap();
+    let arguments =
+        ["ui", "--collector", &place.address, "--collector-certificate-authority", pem.to_str().unwrap()];
+    let (code, out, error) = kubegc(&arguments, &file);
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{error}");
+    let command = format!(
+        "`kubegc ui --collector {} --token \"$(kubectl -n NAMESPACE create token ACCOUNT)\"`",
+        place.address
+    );
+    assert!(error.contains(&command), "{error}");
+
+    // That command, with the token that kubectl would print.
+    let arguments = [&arguments[..], &["--token", &place.tokens[1]]].concat();
+    let (code, out, error) = kubegc(&arguments, &file);
+    assert!(code == Some(0) && out.starts_with("https://"), "{out}{error}");
+}
+
 /// The address of the page that this process says it serves.
-fn address_of(run: &Run) -> String {
+pub(super) fn address_of(run: &Run) -> String {
     let mut address = String::new();
     until("the page is served", || {
         let log = run.log();

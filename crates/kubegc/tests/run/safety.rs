@@ -456,3 +456,51 @@ fn the_doctor_finds_what_is_wrong() {
     assert_eq!(code, Some(1));
     assert!(out.contains("→ `kubegc resume` resumes it"), "{out}");
 }
+
+/// The manifests are not the only way to install it: the account that counts is the one that runs.
+#[test]
+fn the_doctor_checks_the_account_that_runs() {
+    const ACCOUNTS: &str = "/api/v1/namespaces/kube-system/serviceaccounts";
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let messages = |check: &str| {
+        let (_, out, error) = kubegc(&["doctor", "-o", "json"], &server.kubeconfig);
+        let answer: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{error}"));
+        let findings = answer["items"].as_array().unwrap().iter();
+        let of_check = findings.filter(|finding| finding["check"] == check);
+        of_check.map(|one| one["message"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let leads = |holder: &str| {
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "kubegc-garbage-collector", "namespace": "kube-system"},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 3600, "renewTime": now}});
+        let collection = LEASE.rsplit_once('/').unwrap().0;
+        admin.send(Method::DELETE, LEASE, &Value::Null);
+        assert_eq!(admin.send(Method::POST, collection, &lease).0, 201);
+    };
+    assert!(messages("permissions").is_empty());
+    assert!(messages("leader")[0].contains("kubegc is not installed here"));
+
+    // A process outside of the cluster, whose user cannot be seen; nothing is said of an account that does not exist.
+    leads("laptop_1");
+    let unknown = messages("permissions");
+    assert!(unknown.len() == 1 && unknown[0].contains("--subject names the account"), "{unknown:?}");
+    // A pod with an account of its own.
+    assert_eq!(admin.send(Method::POST, ACCOUNTS, &json!({"metadata": {"name": "sweeper"}})).0, 201);
+    let pod = json!({"metadata": {"name": "sweeper-0"}, "spec": {"serviceAccountName": "sweeper",
+        "containers": [{"name": "c", "image": "kubegc"}]}});
+    assert_eq!(admin.send(Method::POST, "/api/v1/namespaces/kube-system/pods", &pod).0, 201);
+    leads("sweeper-0_1");
+    let lacking = messages("permissions");
+    let begin = "system:serviceaccount:kube-system:sweeper lacks the rule ";
+    assert!(!lacking.is_empty() && lacking.iter().all(|line| line.starts_with(begin)), "{lacking:?}");
+    // That of the manifests, where the pod cannot be found.
+    assert_eq!(admin.send(Method::POST, ACCOUNTS, &json!({"metadata": {"name": "kubegc"}})).0, 201);
+    leads("laptop_1");
+    let lacking = messages("permissions");
+    assert!(
+        lacking[0].starts_with("system:serviceaccount:kube-system:kubegc lacks the rule "),
+        "{lacking:?}"
+    );
+}
