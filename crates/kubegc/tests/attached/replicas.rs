@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use http::Method;
 
 use crate::support::{Kubegc, Signal};
-use crate::support_cluster::{Admin, LEASE, QUICK_LEASE, Run, least_privileged, until};
+use crate::support_cluster::{Admin, LEASE, QUICK_LEASE, Run, kubegc, least_privileged, until};
 use crate::support_proxy::{Fault, ForwardedRequest, Proxy};
 
 const DEPENDENTS: usize = 200;
@@ -103,7 +103,10 @@ fn a_leader_that_is_cut_off_sends_nothing_further() {
     assert!(log.contains("leader election lost"), "{log}");
     let before = pair.deletions(0).len();
     pair.ended_well(cut_off, TAKEOVER);
-    // Requests that it had sent are not delivered by the end of the partition either: its connections are gone.
+    // Requests that it had sent are not delivered by the end of the partition either: they have ended with its connections.
+    until("nothing waits to be delivered", || pair.proxies[0].waiting() == 0);
     pair.proxies[0].partition(false);
+    let (code, _, error) = kubegc(&["version"], &pair.proxies[0].kubeconfig());
+    assert_eq!(code, Some(0), "requests pass again: {error}");
     assert_eq!(pair.deletions(0).len(), before);
 }

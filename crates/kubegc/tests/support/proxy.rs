@@ -91,6 +91,8 @@ struct ProxyState {
     cuts: watch::Sender<usize>,
     /// Counts the ends of faults; a change ends every stall.
     heals: watch::Sender<usize>,
+    /// Requests that have come and have no answer yet.
+    waiting: AtomicUsize,
     /// Nothing passes, in either direction, and neither side is notified.
     partitioned: watch::Sender<bool>,
 }
@@ -123,6 +125,7 @@ impl Proxy {
         let shared = Arc::new(ProxyState {
             upstream: Mutex::new(client),
             next: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
             rules: Mutex::default(),
             forwarded: Mutex::default(),
             cuts: watch::Sender::new(0),
@@ -222,6 +225,11 @@ impl Proxy {
         self.shared.partitioned.send_replace(partitioned);
     }
 
+    /// Returns the number of requests that have come and have no answer yet. One whose connection has ended is none of them.
+    pub fn waiting(&self) -> usize {
+        self.shared.waiting.load(Ordering::Relaxed)
+    }
+
     pub fn forwarded(&self) -> Vec<ForwardedRequest> {
         self.shared.forwarded.lock().unwrap().clone()
     }
@@ -246,7 +254,24 @@ async fn accept(listener: tokio::net::TcpListener, tls: TlsAcceptor, shared: Arc
     }
 }
 
+/// A request that waits for its answer, until it is dropped.
+struct WaitingRequest(Arc<ProxyState>);
+
+impl WaitingRequest {
+    fn of(shared: &Arc<ProxyState>) -> Self {
+        shared.waiting.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for WaitingRequest {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 async fn serve(shared: Arc<ProxyState>, request: Request<Incoming>) -> Result<Response<Body>, BrokenStream> {
+    let _waiting = WaitingRequest::of(&shared);
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(|_| BrokenStream)?.to_bytes();
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
