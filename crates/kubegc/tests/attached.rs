@@ -14,6 +14,8 @@ mod broken;
 mod chains;
 #[path = "attached/chart.rs"]
 mod chart;
+#[path = "attached/consent.rs"]
+mod consent;
 #[path = "attached/faults.rs"]
 mod faults;
 #[path = "attached/identity.rs"]
@@ -32,5 +34,11 @@ mod messages;
 mod others;
 #[path = "attached/page.rs"]
 mod page;
+#[path = "attached/recovery.rs"]
+mod recovery;
 #[path = "attached/replicas.rs"]
 mod replicas;
+#[path = "attached/switches.rs"]
+mod switches;
+#[path = "support/webhook.rs"]
+mod webhook;

@@ -2,6 +2,8 @@
 //! somewhere, and every page is in the book.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "documentation/exercised.rs"]
+mod exercised;
 #[path = "documentation/flags.rs"]
 mod flags;
 #[path = "documentation/snippets.rs"]

@@ -14,6 +14,8 @@ mod grpc;
 #[path = "kubectl/protection.rs"]
 mod protection;
 mod support;
+#[path = "kubectl/switches.rs"]
+mod switches;
 #[path = "kubectl/workloads.rs"]
 mod workloads;
 

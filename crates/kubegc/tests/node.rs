@@ -16,6 +16,8 @@ mod support;
 mod cluster;
 #[path = "node/configuration.rs"]
 mod configuration;
+#[path = "node/limits.rs"]
+mod limits;
 #[path = "node/silent.rs"]
 mod silent;
 #[path = "node/stops.rs"]

@@ -5,6 +5,8 @@
 mod journal;
 #[path = "run/manners.rs"]
 mod manners;
+#[path = "run/questions.rs"]
+mod questions;
 #[path = "run/safety.rs"]
 mod safety;
 #[path = "run/screens.rs"]

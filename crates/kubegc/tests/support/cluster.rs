@@ -134,11 +134,16 @@ impl Admin {
         self.get(LEASE).1["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Returns the requests that the server has refused with this code.
-    pub fn refusals(&self, code: u16) -> Vec<String> {
+    /// Returns the metrics of the server.
+    pub fn metrics(&self) -> String {
         let request = http::Request::builder().uri("/metrics").body(http_body_util::Full::default()).unwrap();
         let answer = self.runtime.block_on(self.client.call(request)).unwrap();
-        let text = String::from_utf8(answer.body.to_vec()).unwrap();
+        String::from_utf8(answer.body.to_vec()).unwrap()
+    }
+
+    /// Returns the requests that the server has refused with this code.
+    pub fn refusals(&self, code: u16) -> Vec<String> {
+        let text = self.metrics();
         let wanted = format!("code=\"{code}\"");
         let lines = text.lines().filter(|line| line.starts_with("apiserver_request_total{"));
         lines.filter(|line| line.contains(&wanted)).map(str::to_owned).collect()

@@ -1,0 +1,288 @@
+//! What promises that nothing happens changes nothing: a proxy before the server counts every write. Beside each promise is the
+//! same command without it, which does write.
+
+use std::path::PathBuf;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::page::{Browser, address_of};
+use crate::support::Kubegc;
+use crate::support_cluster::{Admin, MAPS, QUICK_LEASE, Run, kubegc, privileged_for_all, uid, until};
+use crate::support_proxy::Proxy;
+
+const NODES: &str = "/api/v1/nodes";
+
+/// Requests that would change something. A review is a question, and so is what a page is asked; a dry run of the server is
+/// without effect.
+fn writes(proxy: &Proxy) -> Vec<String> {
+    let changes = |method: &Method, path: &str| {
+        *method != Method::GET
+            && !path.starts_with("/apis/authorization.k8s.io/")
+            && !path.starts_with("/apis/authentication.k8s.io/")
+            && !path.starts_with("/kubegc/")
+            && !path.contains("dryRun=All")
+    };
+    let forwarded = proxy.forwarded();
+    let writes = forwarded.iter().filter(|request| changes(&request.method, &request.path));
+    writes.map(|request| format!("{} {}", request.method, request.path)).collect()
+}
+
+/// A server with objects that each command finds something to do with, and a proxy before it.
+struct World {
+    server: Kubegc,
+    admin: Admin,
+    proxy: Proxy,
+    /// The UID of an owner that is gone, and that of the one in its place.
+    map: String,
+    /// Manifests as of before a restore that lost the references.
+    backup: PathBuf,
+    /// Records of an object that was deleted.
+    records: PathBuf,
+}
+
+const GONE: &str = "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6";
+
+fn world() -> World {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let owner = admin.map("owner", None);
+    admin.map("leaf", Some(("owner", &owner)));
+    admin.map("restored", Some(("owner", GONE)));
+    let stripped = admin.map("stripped", None);
+    let held = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "held", "finalizers": ["acme.dev/hold"]}});
+    admin.create(MAPS, &held);
+    admin.delete("held", "Background");
+    let backup = server.folder.path().join("backup.json");
+    let manifest = |name: &str, uid: &str, owners: Value| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "default", "uid": uid, "ownerReferences": owners}})
+    };
+    let owned = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner}]);
+    let items = [manifest("owner", &owner, json!([])), manifest("stripped", &stripped, owned)];
+    std::fs::write(&backup, json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()).unwrap();
+    let records = server.folder.path().join("records");
+    super::recovery::record(&server, &records, &[], |admin| {
+        admin.map("lost", None);
+        admin.delete("lost", "Background");
+    });
+    let proxy = Proxy::start(&server.kubeconfig);
+    World { map: format!("{GONE}={owner}"), server, admin, proxy, backup, records }
+}
+
+/// Every command that can change something, as it promises not to, and as it does.
+#[test]
+fn a_command_without_consent_writes_nothing() {
+    let world = world();
+    let (records, backup) = (world.records.to_str().unwrap(), world.backup.to_str().unwrap());
+    let undo = ["undo", "cm/lost", "--records", records, "--accept-unsigned"];
+    let by_map = ["relink", "--map", &world.map];
+    let by_backup = ["relink", "--from", backup];
+    let release = ["release", "cm/held", "--force"];
+    let protect = ["protect", "--marked"];
+    let kubeconfig = world.proxy.kubeconfig();
+    // What only shows, with a part of what it shows.
+    for (command, shown) in [
+        (&undo[..], "Would create 1 object"),
+        (&by_map, "Would change 1 object"),
+        (&by_backup, "Would change"),
+        (&["relink", "--prepare"], "Then restore"),
+        (&protect, "would be written"),
+        (&["protect", "--marked", "-o", "yaml"], "ValidatingAdmissionPolicy"),
+        (&[&release[..], &["--dry-run"]].concat(), "would be removed"),
+        (&["plan", "delete", "cm/owner"], "2 objects"),
+        (&["delete", "cm/owner"], "2 objects"),
+        (&release, "acme.dev/hold"),
+        (&["why", "cm/leaf"], "owner"),
+        (&["tree", "cm/owner"], "leaf"),
+        (&["stuck"], "acme.dev/hold"),
+        (&["garbage"], ""),
+        (&["doctor", "--fail-on", "never"], "stuck"),
+    ] {
+        let (code, out, error) = kubegc(command, &kubeconfig);
+        assert!(out.contains(shown), "{command:?}: {code:?} {out}{error}");
+        assert_eq!(writes(&world.proxy), [""; 0], "{command:?} has changed something");
+    }
+    // Delete's flag of kubectl's is another command here; it does not delete in its place.
+    let (code, _, error) = kubegc(&["delete", "cm/owner", "--dry-run"], &kubeconfig);
+    assert!(code == Some(2) && error.contains("kubegc plan delete"), "{error}");
+    assert_eq!(writes(&world.proxy), [""; 0]);
+
+    // With consent, each of them writes: the counter sees it.
+    for (command, written) in [
+        (&undo[..], "POST /api/v1/namespaces/default/configmaps"),
+        (&by_map, "PATCH /api/v1/namespaces/default/configmaps/restored"),
+        (&by_backup, "PATCH /api/v1/namespaces/default/configmaps/stripped"),
+        (&protect, "/validatingadmissionpolicies"),
+        (&release, "PATCH /api/v1/namespaces/default/configmaps/held"),
+        (&["delete", "cm/owner"], "DELETE /api/v1/namespaces/default/configmaps/owner"),
+    ] {
+        let before = writes(&world.proxy).len();
+        let (code, out, error) = kubegc(&[command, &["-y"]].concat(), &kubeconfig);
+        let new = writes(&world.proxy).split_off(before);
+        assert!(
+            new.iter().any(|write| write.contains(written)),
+            "{command:?}: {code:?} {new:?} {out}{error}"
+        );
+    }
+    assert!(world.admin.exists("lost") && !world.admin.exists("held"), "{}", world.server.url);
+}
+
+/// An object that is to be collected, and the kubeconfig of an account that may do it.
+fn with_work(server: &Kubegc) -> (Admin, PathBuf) {
+    let admin = Admin::of(server);
+    let account = privileged_for_all(server);
+    for definition in crate::support_cluster::manifests("deploy/crds", &["retentionpolicies.yaml"]) {
+        admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition);
+    }
+    admin.map("stray", Some(("none", GONE)));
+    (admin, account)
+}
+
+/// What a paused leader writes is its Lease.
+#[test]
+fn a_pause_leaves_nothing_but_the_renewals_of_the_lease() {
+    let server = Kubegc::start("apiserver");
+    let (admin, account) = with_work(&server);
+    let (code, out, error) = kubegc(&["pause", "--beforehand"], &server.kubeconfig);
+    assert_eq!(code, Some(0), "{out}{error}");
+    let proxy = Proxy::start(&account);
+    let run = Run::with(&proxy.kubeconfig(), &[&QUICK_LEASE[..], &["--controllers=*"]].concat());
+    until("it leads, paused", || run.is_ready() && run.leads() && run.metric("kubegc_paused 1"));
+    let renewals =
+        || writes(&proxy).iter().filter(|write| write.contains("/leases/kubegc-garbage-collector")).count();
+    let begun = renewals();
+    until("the Lease is renewed a few times", || renewals() > begun + 5);
+    let others: Vec<String> = writes(&proxy).into_iter().filter(|write| !write.contains("/leases")).collect();
+    assert_eq!(others, [""; 0]);
+    assert!(admin.exists("stray"));
+    let (code, _, error) = kubegc(&["resume"], &server.kubeconfig);
+    assert_eq!(code, Some(0), "{error}");
+    until("it continues", || !admin.exists("stray"));
+}
+
+/// A policy that is not enforced counts what is due in its status, and deletes none of it.
+#[test]
+fn a_policy_that_is_not_enforced_writes_its_status_alone() {
+    let server = Kubegc::start("apiserver");
+    let (admin, account) = with_work(&server);
+    let proxy = Proxy::start(&account);
+    let policies = "/apis/kubegc.io/v1alpha1/retentionpolicies";
+    let policy = |enforce: bool| {
+        json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy", "metadata": {"name": "old"},
+            "spec": {"target": {"apiVersion": "v1", "kind": "ConfigMap"}, "maxAge": "1ns", "enforce": enforce,
+                "selector": {"matchLabels": {"app": "old"}}}})
+    };
+    let old = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "old", "labels": {"app": "old"}}});
+    admin.create(MAPS, &old);
+    admin.create(policies, &policy(false));
+    let _run = Run::with(&proxy.kubeconfig(), &["--controllers=retention-policy-controller"]);
+    until("it is counted", || admin.get(&format!("{policies}/old")).1["status"]["due"] == 1);
+    let deletions =
+        || writes(&proxy).into_iter().filter(|write| write.starts_with("DELETE ")).collect::<Vec<_>>();
+    assert_eq!(deletions(), [""; 0]);
+    let of_objects: Vec<String> =
+        writes(&proxy).into_iter().filter(|write| write.contains("/configmaps")).collect();
+    assert_eq!(of_objects, [""; 0]);
+    let enforced = json!({"spec": {"enforce": true}});
+    assert_eq!(admin.send(Method::PATCH, &format!("{policies}/old"), &enforced).0, 200);
+    until("it is deleted", || !admin.exists("old"));
+    assert_eq!(deletions(), [format!("DELETE {MAPS}/old")]);
+}
+
+/// Without `--ui-orders`, no order of the page reaches the server, with all rights that there are.
+#[test]
+fn a_page_without_orders_passes_none_on() {
+    let server = Kubegc::start("apiserver");
+    let (admin, account) = with_work(&server);
+    let object = uid(&admin.get(&format!("{MAPS}/stray")).1);
+    let order = json!({"resource": "configmaps", "namespace": "default", "name": "stray", "uid": object,
+        "policy": "background", "objects": 1, "lostVolumes": 0});
+    let token = std::fs::read_to_string(&server.kubeconfig).unwrap();
+    let token = format!("Bearer {}", token_of(&token));
+    let root = [("authorization", token.as_str())];
+    for (flags, takes_orders) in [(&[][..], false), (&["--ui-orders"], true)] {
+        let proxy = Proxy::start(&account);
+        let mut all = vec!["--ui-bind-address=127.0.0.1:0", "--dry-run"];
+        all.extend(flags);
+        let run = Run::with(&proxy.kubeconfig(), &all);
+        let browser = Browser::of(&address_of(&run));
+        until("it is ready", || run.is_ready());
+        for (path, body) in [("delete", &order), ("pause", &json!({"reason": "no"})), ("resume", &json!({}))]
+        {
+            let (code, _, status) = browser.ask(Method::POST, &format!("/kubegc/v1/{path}"), &root, body);
+            assert_eq!(
+                code == 403 && status["reason"] == "ReadOnly",
+                !takes_orders,
+                "{path}: {code} {status}"
+            );
+        }
+        assert_eq!(writes(&proxy).is_empty(), !takes_orders, "{flags:?}: {:?}", writes(&proxy));
+    }
+    assert!(!admin.exists("stray"), "with orders, it was deleted");
+}
+
+/// The token in a kubeconfig.
+fn token_of(kubeconfig: &str) -> String {
+    let configuration: Value = serde_saphyr::from_str(kubeconfig).unwrap();
+    configuration["users"][0]["user"]["token"].as_str().unwrap().to_owned()
+}
+
+/// A node without a machine gets an Event in place of its deletion. The provider is a command, which knows the machine of its
+/// argument.
+#[test]
+fn a_dry_run_of_node_deletions_deletes_no_node() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let account = privileged_for_all(&server);
+    let provider = server.folder.path().join("provider");
+    std::fs::write(&provider, PROVIDER).unwrap();
+    std::fs::set_permissions(&provider, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    for (name, ready) in [("found", "True"), ("lost", "Unknown")] {
+        admin.create(NODES, &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
+        let condition =
+            json!({"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let status = json!({"status": {"conditions": [condition]}});
+        let (code, answer) = admin.send(Method::PATCH, &format!("{NODES}/{name}/status"), &status);
+        assert_eq!(code, 200, "{answer}");
+    }
+    let proxy = Proxy::start(&account);
+    let flags = [
+        "--controllers=cloud-node-lifecycle-controller",
+        "--cloud-exec",
+        provider.to_str().unwrap(),
+        "--cloud-exec-argument=--machine",
+        "--cloud-exec-argument=found",
+        "--node-monitor-period=50ms",
+        "--node-missing-confirmations=2",
+        "--node-missing-period=100ms",
+        "--node-breaker-fraction=1",
+    ];
+    let dry = Run::with(&proxy.kubeconfig(), &[&flags[..], &["--node-deletion-dry-run"]].concat());
+    let reasons = || {
+        let events = admin.get("/api/v1/namespaces/default/events").1;
+        let about = events["items"].as_array().unwrap().iter();
+        about.filter_map(|event| event["reason"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    until("an Event says that it would be deleted", || {
+        reasons().iter().any(|reason| reason == "DeletingNodeDryRun")
+    });
+    let of_nodes: Vec<String> =
+        writes(&proxy).into_iter().filter(|write| write.contains("/api/v1/nodes")).collect();
+    assert_eq!(of_nodes, [""; 0]);
+    assert_eq!(admin.get(&format!("{NODES}/lost")).0, 200);
+    drop(dry);
+    let _run = Run::with(&proxy.kubeconfig(), &flags);
+    until("without the flag it is deleted", || admin.get(&format!("{NODES}/lost")).0 == 404);
+    assert_eq!(admin.get(&format!("{NODES}/found")).0, 200);
+}
+
+/// Answers that the machine that `--machine` names runs, and that there is no other.
+const PROVIDER: &str = r#"#!/usr/bin/env python3
+import json, sys
+asked = json.load(sys.stdin)
+assert sys.argv[1] == "--machine"
+asked["machine"] = {"state": "Running" if asked["node"]["name"] == sys.argv[2] else "Absent"}
+print(json.dumps(asked))
+"#;

@@ -1,0 +1,214 @@
+//! `kubegc recorder`, `undo` and `relink` as people call them: signed and encrypted records, records in a bucket, and backups.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::webhook::{SentRequest, Webhook};
+use crate::support::Kubegc;
+use crate::support_cluster::{Admin, MAPS, kubegc, until};
+
+/// A pair of keys as `age-keygen` makes them, of which nobody else knows anything.
+const IDENTITY: &str = "AGE-SECRET-KEY-1QYPQXPQ9QCRSSZG2PVXQ6RS0ZQG3YYC5Z5TPWXQERGD3C8G7RUSQGPQYEE";
+const RECIPIENT: &str = "age1q73he0q5yzfu3d64msd3p6rvksnrwjk3d2598mgtmlqt9wrdr37q2vrn72";
+/// The keys of a user of the bucket.
+const AWS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret")];
+
+/// Runs a recorder with these flags while something is deleted: the ConfigMap `lost`.
+pub(super) fn record(server: &Kubegc, records: &Path, flags: &[&str], delete: impl FnOnce(&Admin)) {
+    let admin = Admin::of(server);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kubegc"))
+        .args(["recorder", "--log-level=debug", "--records"])
+        .arg(records)
+        .args(flags)
+        .env("KUBECONFIG", &server.kubeconfig)
+        .envs(AWS)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let log = Arc::<Mutex<String>>::default();
+    let written = Arc::clone(&log);
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    std::thread::spawn(move || {
+        lines.map_while(Result::ok).for_each(|line| {
+            let mut log = written.lock().unwrap();
+            log.push_str(&line);
+            log.push('\n');
+        });
+    });
+    let is_recorded = |name: &str| log.lock().unwrap().contains(&format!("configmaps/{name}"));
+    // Its watch is open once it has seen one deletion.
+    until("it records", || {
+        admin.map("probe", None);
+        admin.delete("probe", "Background");
+        is_recorded("probe")
+    });
+    delete(&admin);
+    until("it is recorded", || is_recorded("lost"));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
+        .unwrap();
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{}", log.lock().unwrap());
+}
+
+fn lose(admin: &Admin) {
+    let body = json!({"metadata": {"name": "lost"}, "data": {"password": "hunter2"}});
+    admin.create(MAPS, &body);
+    admin.delete("lost", "Background");
+}
+
+#[test]
+fn records_that_are_signed_and_encrypted_come_back_for_their_keys_alone() {
+    let server = Kubegc::start("apiserver");
+    let folder = server.folder.path();
+    let records = folder.join("records");
+    let (key, identity, stranger) =
+        (folder.join("recorder.key"), folder.join("identity"), folder.join("stranger.key"));
+    std::fs::write(&identity, format!("{IDENTITY}\n")).unwrap();
+    let signing = ["--signing-key", key.to_str().unwrap()];
+    let sealed = [&signing[..], &["--recipient", RECIPIENT]].concat();
+    record(&server, &records, &sealed, lose);
+    let stored: String = std::fs::read_dir(&records)
+        .unwrap()
+        .map(|file| String::from_utf8_lossy(&std::fs::read(file.unwrap().path()).unwrap()).into_owned())
+        .collect();
+    assert!(!stored.is_empty() && !stored.contains("hunter2") && !stored.contains("lost"), "it is encrypted");
+
+    let public = folder.join("recorder.key.pub");
+    let undo = |more: &[&str]| {
+        let line = [&["undo", "cm/lost", "--records", records.to_str().unwrap()], more].concat();
+        kubegc(&line, &server.kubeconfig)
+    };
+    let by_identity = ["--identity", identity.to_str().unwrap()];
+    let (code, _, error) = undo(&[]);
+    assert!(code != Some(0) && error.contains("--identity FILE names the age identity"), "{error}");
+    let (code, _, error) = undo(&by_identity);
+    assert!(code == Some(2) && error.contains("no key of a recorder is known"), "{error}");
+    // Somebody else's key is not believed, unless whoever asks says so.
+    let foreign = Kubegc::start("apiserver");
+    record(&foreign, &folder.join("elsewhere"), &["--signing-key", stranger.to_str().unwrap()], lose);
+    let wrong = folder.join("stranger.key.pub");
+    let by_stranger = [&by_identity[..], &["--recorder-key", wrong.to_str().unwrap()]].concat();
+    let (code, _, error) = undo(&by_stranger);
+    assert!(code == Some(2) && error.contains("signed by another key"), "{error}");
+    let admin = Admin::of(&server);
+    for trust in [&["--recorder-key", public.to_str().unwrap()][..], &["--accept-unsigned"]] {
+        let line = [&by_identity[..], trust].concat();
+        let (code, out, error) = undo(&line);
+        assert!(
+            code == Some(0) && out.contains("Would create 1 object") && !admin.exists("lost"),
+            "{out}{error}"
+        );
+        let (code, out, error) = undo(&[&line[..], &["-y"]].concat());
+        assert_eq!(code, Some(0), "{out}{error}");
+        assert_eq!(admin.get(&format!("{MAPS}/lost")).1["data"]["password"], "hunter2");
+        assert_eq!(admin.send(Method::DELETE, &format!("{MAPS}/lost"), &Value::Null).0, 200);
+    }
+}
+
+/// A bucket over TLS: it stores, lists and answers, and knows nothing else.
+fn bucket() -> Webhook {
+    let mut objects: BTreeMap<String, Bytes> = BTreeMap::new();
+    Webhook::start(move |request: &SentRequest| {
+        let key = request.path.strip_prefix("/backups/").unwrap_or_default().to_owned();
+        match (&request.method, request.query.contains("list-type=2")) {
+            (&Method::GET, true) => {
+                let one = |(key, body): (&String, &Bytes)| {
+                    format!("<Contents><Key>{key}</Key><Size>{}</Size><ETag>e</ETag></Contents>", body.len())
+                };
+                let all: String = objects.iter().map(one).collect();
+                let list =
+                    format!("<ListBucketResult><IsTruncated>false</IsTruncated>{all}</ListBucketResult>");
+                (200, list.into())
+            }
+            (&Method::GET, false) => {
+                objects.get(&key).map_or((404, Bytes::new()), |body| (200, body.clone()))
+            }
+            (&Method::PUT, _) => {
+                objects.insert(key, request.bytes.clone());
+                (200, Bytes::new())
+            }
+            (&Method::DELETE, _) => {
+                objects.remove(&key);
+                (204, Bytes::new())
+            }
+            _ => (405, Bytes::new()),
+        }
+    })
+}
+
+#[test]
+fn records_in_a_bucket_of_another_server_come_back() {
+    let server = Kubegc::start("apiserver");
+    let bucket = bucket();
+    let endpoint = bucket.url("");
+    let authority = bucket.authority();
+    let flags = [
+        "--s3-endpoint",
+        &endpoint,
+        "--s3-region",
+        "eu-central-1",
+        "--s3-ca-file",
+        authority.to_str().unwrap(),
+    ];
+    record(&server, Path::new("s3://backups/shop"), &flags, lose);
+    let put =
+        bucket.sent().into_iter().find(|request| request.method == Method::PUT).expect("records are written");
+    assert!(put.path.starts_with("/backups/shop/"), "{put:?}");
+    let signature = put.headers["authorization"].to_str().unwrap();
+    assert!(signature.contains("/eu-central-1/s3/aws4_request"), "{signature}");
+    let admin = Admin::of(&server);
+    let undo = |flags: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
+            .args(["undo", "cm/lost", "--records", "s3://backups/shop", "--yes"])
+            .args(flags)
+            .env("KUBECONFIG", &server.kubeconfig)
+            .envs(AWS)
+            .output()
+            .unwrap();
+        (output.status.code(), format!("{output:?}"))
+    };
+    // Without its authority, its certificate is trusted by nobody.
+    let (code, said) = undo(&flags[..4]);
+    assert!(code != Some(0) && !admin.exists("lost"), "{said}");
+    let (code, said) = undo(&flags);
+    assert!(code == Some(0) && admin.exists("lost"), "{said}");
+}
+
+/// A backup whose namespace was restored under another name.
+#[test]
+fn references_of_a_backup_come_back_in_the_namespace_that_it_went_to() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    admin.create("/api/v1/namespaces", &json!({"metadata": {"name": "shop-2"}}));
+    let maps = "/api/v1/namespaces/shop-2/configmaps";
+    let owner = admin.create(maps, &json!({"metadata": {"name": "owner"}}))["metadata"]["uid"].clone();
+    admin.create(maps, &json!({"metadata": {"name": "leaf"}}));
+    let manifest = |name: &str, uid: &str, owners: Value| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "shop", "uid": uid, "ownerReferences": owners}})
+    };
+    let old = "0e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6";
+    let owned = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": old}]);
+    let items =
+        [manifest("owner", old, json!([])), manifest("leaf", "1e2f1a34-5b6c-4d7e-8f90-a1b2c3d4e5f6", owned)];
+    let backup = server.folder.path().join("backup.json");
+    std::fs::write(&backup, json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()).unwrap();
+    let relink = ["relink", "--from", backup.to_str().unwrap(), "--namespace-mappings", "shop:shop-2"];
+    let (_, out, error) = kubegc(&relink, &server.kubeconfig);
+    assert!(
+        out.contains("Would change 1 object") && out.contains("Namespace shop of the backup"),
+        "{out}{error}"
+    );
+    let leaf = || admin.get(&format!("{maps}/leaf")).1["metadata"]["ownerReferences"].clone();
+    assert_eq!(leaf(), Value::Null);
+    let (code, out, error) = kubegc(&[&relink[..], &["-y"]].concat(), &server.kubeconfig);
+    assert_eq!(code, Some(0), "{out}{error}");
+    assert_eq!(leaf()[0]["uid"], owner);
+}
