@@ -101,14 +101,18 @@ enum Command {
 /// Under this name kubectl asks for completions of `kubectl gc`.
 const COMPLETER: &str = "kubectl_complete-gc";
 
-/// The command line with its defaults.
+/// The command line with its defaults, and its commands by task.
 #[must_use]
 pub fn described() -> clap::Command {
-    let command = with_heading_flags(CommandLine::command());
-    help::by_task(command.mut_subcommand("run", |run| {
+    help::by_task(listed())
+}
+
+/// The command line with its defaults, for what lists commands in its own way.
+fn listed() -> clap::Command {
+    with_heading_flags(CommandLine::command()).mut_subcommand("run", |run| {
         // On a cluster, kube-controller-manager keeps the other collectors until they are enabled here.
         run.mut_arg("controllers", |argument| argument.default_value(commands::run::DEFAULT_CONTROLLERS))
-    }))
+    })
 }
 
 /// Adds `--no-headers` to each command that has an output format.
@@ -177,8 +181,8 @@ pub fn main() -> ExitCode {
         Command::Up(options) => return exit(commands::up::run(&options)),
         Command::Version(options) => commands::version::run(&options),
         Command::Complete(options) => commands::complete::complete(described(), &options.words),
-        Command::Completion(options) => commands::completion::run(CommandLine::command(), &options),
-        Command::Man(options) => commands::man::run(CommandLine::command(), &options),
+        Command::Completion(options) => commands::completion::run(listed(), &options),
+        Command::Man(options) => commands::man::run(listed(), &options),
         Command::Reference(options) => commands::reference::run(described(), &options),
         Command::Envtest(command) => commands::envtest::run(&command),
         Command::Backup(options) => commands::backup::run(&options),

@@ -146,7 +146,7 @@ fn a_journal_of_an_earlier_version_is_read() {
         let entries: Value = serde_json::from_str(&json).unwrap();
         let entries = entries["items"].as_array().unwrap();
         assert_eq!(entries.len(), deletions, "{json}");
-        let text = read(&["--object", "shop/ConfigMap/before-0"]);
+        let text = read(&["--object", "ConfigMap/before-0", "-n", "shop"]);
         assert!(text.contains("before-0") && !text.contains("before-1"), "{text}");
     }
 }

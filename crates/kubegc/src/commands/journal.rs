@@ -26,7 +26,7 @@ use super::scope::NamespaceFlags;
 Examples:
   kubegc journal -f                          follow what the collectors do
   kubegc journal --verb delete -n shop       list what was deleted in a namespace, and why
-  kubegc journal --object shop/pod/web-1     list what was done about one object")]
+  kubegc journal --object pod/web-1 -n shop  list what was done about one object")]
 pub(crate) struct JournalOptions {
     #[command(flatten)]
     flags: JournalFlags,
@@ -42,7 +42,7 @@ pub(crate) struct JournalOptions {
     /// Only entries from this time on (RFC 3339)
     #[arg(long, value_name = "TIME")]
     since_time: Option<String>,
-    /// Only about this object: [NAMESPACE/]KIND/NAME, or a UID
+    /// Only about this object: TYPE/NAME, in the namespace of -n if that is given, or a UID
     #[arg(long, value_name = "OBJECT")]
     object: Option<String>,
     #[command(flatten)]
@@ -81,6 +81,19 @@ fn known_collectors() -> impl TypedValueParser<Value = String> {
     })
 }
 
+/// An object as all commands take it: its namespace is a flag of its own.
+fn object(text: &str) -> Result<Object, UsageError> {
+    let expected = || {
+        UsageError::new(format!(
+            "object {text:?}: expected TYPE/NAME, such as pod/web-1 with -n shop, or a UID"
+        ))
+    };
+    match Object::parse(text) {
+        Ok(Object::Named { namespace: Some(_), .. }) | Err(_) => Err(expected()),
+        parsed => parsed,
+    }
+}
+
 impl JournalOptions {
     fn selection(&self, now: Timestamp) -> Result<Selection, UsageError> {
         let since = match (&self.since, &self.since_time) {
@@ -94,7 +107,7 @@ impl JournalOptions {
             }
             (None, None) => None,
         };
-        let object = self.object.as_deref().map(Object::parse).transpose();
+        let object = self.object.as_deref().map(object).transpose();
         let query = Query {
             since,
             object: object.map_err(|error| UsageError::new(format!("--{error}")))?,
@@ -144,7 +157,7 @@ async fn hint(source: &Source, query: &Query) {
         return;
     }
     let object = match &query.object {
-        Some(Object::Uid(uid)) => format!("; --object {uid} is a UID: an object is [NAMESPACE/]KIND/NAME"),
+        Some(Object::Uid(uid)) => format!("; --object {uid} is a UID: an object is TYPE/NAME"),
         _ => String::new(),
     };
     screen::complain!("hint: the journal of {source} has other entries, and none for these flags{object}");

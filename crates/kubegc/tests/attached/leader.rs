@@ -77,7 +77,7 @@ fn why_and_journal_ask_the_collector_that_leads() {
     let (code, why, error) = kubegc(&["why", "cm/leaf"], &root);
     assert_eq!(code, Some(0), "{error}");
     assert!(why.starts_with("configmaps/leaf in default\nIt was collected at "), "{why}");
-    let (code, table, error) = kubegc(&["journal", "--object=default/configmaps/leaf"], &root);
+    let (code, table, error) = kubegc(&["journal", "--object=configmaps/leaf", "-n", "default"], &root);
     assert_eq!((code, table.contains("OwnersAbsent")), (Some(0), true), "{table}{error}");
 
     // An object that a finalizer holds: who deleted it.

@@ -42,7 +42,7 @@ fn up_keeps_a_journal_that_commands_find_by_themselves() {
     let server = Kubegc::start_with("up", flags);
     let admin = Admin::of(&server);
     collect_family(&admin, "first");
-    let deletions = ["journal", "--object=default/cm/first-leaf", "--verb=delete", "-o", "json"];
+    let deletions = ["journal", "--object=cm/first-leaf", "-n", "default", "--verb=delete", "-o", "json"];
     until("it is recorded", || entries(&ask(&server, &deletions)).len() == 1);
     let entry = entries(&ask(&server, &deletions)).remove(0);
     assert_eq!(
@@ -124,7 +124,7 @@ fn run_keeps_a_journal_without_a_flag() {
     // Asked at its address, and after its end from the file that it has left.
     let address = run.address().to_owned();
     let recorded = |more: &[&str]| {
-        let flags = ["journal", "--object=default/cm/first-leaf", "--verb=delete", "-o", "json"];
+        let flags = ["journal", "--object=cm/first-leaf", "-n", "default", "--verb=delete", "-o", "json"];
         entries(&ask(&server, &[&flags, more].concat()))
     };
     until("it is recorded", || recorded(&["--collector", &address]).len() == 1);
@@ -176,6 +176,12 @@ fn unknown_words_are_refused_with_those_that_are_known() {
         assert!(error.contains(&format!("'{wrong}'")) && error.contains(&format!("'{near}")), "{error}");
         assert!(error.contains(known), "{error}");
     }
+    // One notation for an object, everywhere: its namespace is a flag.
+    let (code, error) = asked(&["--object", "shop/pod/web-1"]);
+    assert!(
+        code == Some(2) && error.contains("expected TYPE/NAME, such as pod/web-1 with -n shop"),
+        "{error}"
+    );
     for right in
         [["--verb", "barrier"], ["--controller", "podgc"], ["--controller", "ttl-after-finished-controller"]]
     {
@@ -202,7 +208,7 @@ fn resources_are_called_as_the_server_calls_them() {
     let metadata = json!({"name": "stray", "ownerReferences": [owner]});
     admin.create(widgets, &json!({"apiVersion": "acme.dev/v1", "kind": "Widget", "metadata": metadata}));
     until("it is collected", || admin.get(&format!("{widgets}/stray")).0 == 404);
-    for flag in ["--object=default/wd/stray", "--resource=wd"] {
+    for flag in ["--object=wd/stray", "--resource=wd"] {
         let mut said = String::new();
         until("the journal has it", || {
             said = ask(&server, &["journal", "--verb=delete", flag, "-o", "name"]);
@@ -395,7 +401,7 @@ fn a_question_without_an_answer_has_a_hint() {
             &["--object", "foo"],
             format!(
                 "hint: the journal of {shown} has other entries, and none for these flags; --object foo is a UID: an object is \
-                 [NAMESPACE/]KIND/NAME\n"
+                 TYPE/NAME\n"
             ),
         ),
         (&["-n", "shop"], String::new()),

@@ -234,7 +234,8 @@ fn the_journal_answers_why_something_is_gone() {
     let why = ask(&server, &["why", "cm/root-0", "--journal", journal]);
     assert!(why.starts_with("configmaps/root-0 in default\nIt was collected at "), "{why}");
     assert!(why.contains(": OwnersAbsent, every owner is absent.\n  owner ConfigMap/root ("), "{why}");
-    let table = plain(&["journal", "--journal", journal, "--since=1h", "--object=default/configmap/root-0"]);
+    let table =
+        plain(&["journal", "--journal", journal, "--since=1h", "--object=configmap/root-0", "-n", "default"]);
     let fields: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().skip(2).take(4).collect();
     assert_eq!(fields, ["delete", "default", "configmaps/root-0", "applied"], "{table}");
     assert_eq!(plain(&["journal", "--journal", journal, "--object=cm/never"]), "Nothing is recorded.\n");
