@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::page::{Browser, address_of};
+use super::page::place_behind;
 use crate::support::Kubegc;
 use crate::support_cluster::{Admin, MAPS, QUICK_LEASE, Run, kubegc, privileged_for_all, uid, until};
 use crate::support_proxy::Proxy;
@@ -176,7 +176,7 @@ fn a_policy_that_is_not_enforced_writes_its_status_alone() {
     };
     let old = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "old", "labels": {"app": "old"}}});
     admin.create(MAPS, &old);
-    admin.create(policies, &policy(false));
+    until("policies are served", || admin.send(Method::POST, policies, &policy(false)).0 == 201);
     let _run = Run::with(&proxy.kubeconfig(), &["--controllers=retention-policy-controller"]);
     until("it is counted", || admin.get(&format!("{policies}/old")).1["status"]["due"] == 1);
     let deletions =
@@ -194,39 +194,33 @@ fn a_policy_that_is_not_enforced_writes_its_status_alone() {
 /// Without `--ui-orders`, no order of the page reaches the server, with all rights that there are.
 #[test]
 fn a_page_without_orders_passes_none_on() {
-    let server = Kubegc::start("apiserver");
-    let (admin, account) = with_work(&server);
-    let object = uid(&admin.get(&format!("{MAPS}/stray")).1);
-    let order = json!({"resource": "configmaps", "namespace": "default", "name": "stray", "uid": object,
-        "policy": "background", "objects": 1, "lostVolumes": 0});
-    let token = std::fs::read_to_string(&server.kubeconfig).unwrap();
-    let token = format!("Bearer {}", token_of(&token));
-    let root = [("authorization", token.as_str())];
     for (flags, takes_orders) in [(&[][..], false), (&["--ui-orders"], true)] {
-        let proxy = Proxy::start(&account);
-        let mut all = vec!["--ui-bind-address=127.0.0.1:0", "--dry-run"];
-        all.extend(flags);
-        let run = Run::with(&proxy.kubeconfig(), &all);
-        let browser = Browser::of(&address_of(&run));
-        until("it is ready", || run.is_ready());
-        for (path, body) in [("delete", &order), ("pause", &json!({"reason": "no"})), ("resume", &json!({}))]
-        {
-            let (code, _, status) = browser.ask(Method::POST, &format!("/kubegc/v1/{path}"), &root, body);
-            assert_eq!(
-                code == 403 && status["reason"] == "ReadOnly",
-                !takes_orders,
-                "{path}: {code} {status}"
-            );
-        }
-        assert_eq!(writes(&proxy).is_empty(), !takes_orders, "{flags:?}: {:?}", writes(&proxy));
+        let mut proxy = None;
+        let place = place_behind(flags, |account| proxy.insert(Proxy::start(account)).kubeconfig());
+        let proxy = proxy.expect("the collector is behind it");
+        let object = place.admin.map("plain", None);
+        until("it leads", || place.run.is_ready() && place.run.leads());
+        let order = json!({"resource": "configmaps", "namespace": "default", "name": "plain", "uid": object,
+            "policy": "background", "objects": 1, "lostVolumes": 0});
+        let token = format!("Bearer {}", place.tokens[0]);
+        let root = [("authorization", token.as_str())];
+        let is_order = |write: &&String| !write.contains("/leases");
+        let before = writes(&proxy).iter().filter(is_order).count();
+        let (code, _, status) = place.browser.ask(Method::POST, "/kubegc/v1/delete", &root, &order);
+        assert_eq!(code == 403 && status["reason"] == "ReadOnly", !takes_orders, "{code} {status}");
+        assert_eq!(
+            writes(&proxy).iter().filter(is_order).count() > before,
+            takes_orders,
+            "{flags:?}: {:?}",
+            writes(&proxy)
+        );
+        assert_eq!(place.admin.exists("plain"), !takes_orders);
+        let (code, _, status) =
+            place.browser.ask(Method::POST, "/kubegc/v1/pause", &root, &json!({"reason": "no"}));
+        assert_eq!(code == 403 && status["reason"] == "ReadOnly", !takes_orders, "{code} {status}");
+        let paused = &place.admin.get(LEASE).1["metadata"]["annotations"]["kubegc.io/paused"];
+        assert_eq!(paused.is_string(), takes_orders, "{flags:?}");
     }
-    assert!(!admin.exists("stray"), "with orders, it was deleted");
-}
-
-/// The token in a kubeconfig.
-fn token_of(kubeconfig: &str) -> String {
-    let configuration: Value = serde_saphyr::from_str(kubeconfig).unwrap();
-    configuration["users"][0]["user"]["token"].as_str().unwrap().to_owned()
 }
 
 /// A node without a machine gets an Event in place of its deletion. The provider is a command, which knows the machine of its

@@ -77,13 +77,13 @@ impl Browser {
 
 /// A server with two namespaces, a collector with a page, and two accounts: one that may do everything, and one with a Role in
 /// the namespace `bank`.
-struct PageWorld {
+pub(super) struct PageWorld {
     server: Kubegc,
-    admin: Admin,
-    run: Run,
-    browser: Browser,
+    pub(super) admin: Admin,
+    pub(super) run: Run,
+    pub(super) browser: Browser,
     address: String,
-    tokens: [String; 2],
+    pub(super) tokens: [String; 2],
 }
 
 fn account(admin: &Admin, namespace: &str, name: &str) -> String {
@@ -95,6 +95,11 @@ fn account(admin: &Admin, namespace: &str, name: &str) -> String {
 }
 
 fn place(arguments: &[&str]) -> PageWorld {
+    place_behind(arguments, Path::to_owned)
+}
+
+/// The same with a collector whose way to the server leads elsewhere first.
+pub(super) fn place_behind(arguments: &[&str], lead: impl FnOnce(&Path) -> PathBuf) -> PageWorld {
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
     for namespace in ["shop", "bank"] {
@@ -122,7 +127,7 @@ fn place(arguments: &[&str]) -> PageWorld {
     let mut all = vec!["--ui-bind-address=127.0.0.1:0"];
     all.extend(QUICK_LEASE);
     all.extend(arguments);
-    let run = Run::with(&privileged_for_all(&server), &all);
+    let run = Run::with(&lead(&privileged_for_all(&server)), &all);
     let address = address_of(&run);
     let browser = Browser::of(&address);
     PageWorld { server, admin, run, browser, address, tokens }

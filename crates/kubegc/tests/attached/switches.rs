@@ -180,7 +180,8 @@ fn claims_say_that_nothing_uses_them_if_they_are_asked_to() {
 fn a_page_has_the_certificate_that_it_was_given() {
     let server = Kubegc::start("apiserver");
     let account = privileged_for_all(&server);
-    let [certificate, key, authority] = certificates(server.folder.path());
+    let folder = tempfile::tempdir().unwrap();
+    let [certificate, key, authority] = certificates(folder.path());
     let flags = [
         "--ui-bind-address=127.0.0.1:0",
         "--tls-cert-file",
