@@ -26,7 +26,7 @@ Examples:
   kubegc delete ns/shop --yes     delete without asking
 
 Always asks before it deletes, however little that is; without a terminal to ask on, it deletes nothing unless --yes is given.
-Exit codes: 0, everything is gone; 1, it failed, or the answer was no; 2, wrong flags, or no --yes where nobody can be asked; 3, part of it was refused or is stuck.")]
+Exit codes: 0, everything is gone; 1, it failed, or the answer was no; 2, wrong flags, or no --yes without a terminal; 3, part of it was refused or is stuck.")]
 pub(crate) struct DeleteOptions {
     #[command(flatten)]
     targets: Targets,

@@ -14,7 +14,7 @@ use super::webhook::{SentRequest, Webhook};
 use crate::support::Kubegc;
 use crate::support_cluster::{Admin, MAPS, kubegc, until};
 
-/// A pair of keys as `age-keygen` makes them, of which nobody else knows anything.
+/// A pair of keys as `age-keygen` makes them.
 const IDENTITY: &str = "AGE-SECRET-KEY-1QYPQXPQ9QCRSSZG2PVXQ6RS0ZQG3YYC5Z5TPWXQERGD3C8G7RUSQGPQYEE";
 const RECIPIENT: &str = "age1q73he0q5yzfu3d64msd3p6rvksnrwjk3d2598mgtmlqt9wrdr37q2vrn72";
 /// The keys of a user of the bucket.
@@ -174,7 +174,7 @@ fn records_in_a_bucket_of_another_server_come_back() {
             .unwrap();
         (output.status.code(), format!("{output:?}"))
     };
-    // Without its authority, its certificate is trusted by nobody.
+    // Without its authority, no client trusts its certificate.
     let (code, said) = undo(&flags[..4]);
     assert!(code != Some(0) && !admin.exists("lost"), "{said}");
     let (code, said) = undo(&flags);

@@ -53,7 +53,7 @@ fn images_of_static_pods_are_kept() {
     assert!(text.contains("1 image would be removed") && !text.contains("image-1"), "{text}");
 }
 
-/// An agent knows the ages that the last one has saved, unless it is told not to.
+/// An agent knows the ages that the last one has saved, unless it is to forget them.
 #[test]
 fn ages_are_counted_from_the_start_if_they_are_to_be_forgotten() {
     let fake = Fake::start();
