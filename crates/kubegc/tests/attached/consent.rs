@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::page::place_behind;
 use crate::support::Kubegc;
-use crate::support_cluster::{Admin, MAPS, QUICK_LEASE, Run, kubegc, privileged_for_all, uid, until};
+use crate::support_cluster::{Admin, LEASE, MAPS, QUICK_LEASE, Run, kubegc, privileged_for_all, until};
 use crate::support_proxy::Proxy;
 
 const NODES: &str = "/api/v1/nodes";
@@ -92,7 +92,7 @@ fn a_command_without_consent_writes_nothing() {
         (&["protect", "--marked", "-o", "yaml"], "ValidatingAdmissionPolicy"),
         (&[&release[..], &["--dry-run"]].concat(), "would be removed"),
         (&["plan", "delete", "cm/owner"], "2 objects"),
-        (&["delete", "cm/owner"], "2 objects"),
+        (&["delete", "cm/leaf"], "1 object"),
         (&release, "acme.dev/hold"),
         (&["why", "cm/leaf"], "owner"),
         (&["tree", "cm/owner"], "leaf"),
@@ -116,7 +116,7 @@ fn a_command_without_consent_writes_nothing() {
         (&by_backup, "PATCH /api/v1/namespaces/default/configmaps/stripped"),
         (&protect, "/validatingadmissionpolicies"),
         (&release, "PATCH /api/v1/namespaces/default/configmaps/held"),
-        (&["delete", "cm/owner"], "DELETE /api/v1/namespaces/default/configmaps/owner"),
+        (&["delete", "cm/leaf"], "DELETE /api/v1/namespaces/default/configmaps/leaf"),
     ] {
         let before = writes(&world.proxy).len();
         let (code, out, error) = kubegc(&[command, &["-y"]].concat(), &kubeconfig);
@@ -253,6 +253,7 @@ fn a_dry_run_of_node_deletions_deletes_no_node() {
         "--node-missing-period=100ms",
         "--node-breaker-fraction=1",
     ];
+    let flags = [&QUICK_LEASE[..], &flags].concat();
     let dry = Run::with(&proxy.kubeconfig(), &[&flags[..], &["--node-deletion-dry-run"]].concat());
     let reasons = || {
         let events = admin.get("/api/v1/namespaces/default/events").1;

@@ -71,7 +71,8 @@ fn a_journal_is_cut_by_number_and_time_and_followed() {
     collect("first");
     collect("second");
     until("both are in the journal", || count() == 2);
-    let newest = ask(&server, &[&all[..], &["--tail", "1"]].concat());
+    let (_, newest, warning) = kubegc(&[&all[..], &["--tail", "1"]].concat(), &server.kubeconfig);
+    assert_eq!(warning, "warning: 1 older entries are left out; --tail 0 shows all\n");
     assert!(newest.contains("second-leaf") && !newest.contains("first-leaf"), "{newest}");
     let entries = times(&ask(&server, &all));
     let since = ask(&server, &[&all[..], &["--since-time", entries.iter().max().unwrap()]].concat());
