@@ -43,7 +43,7 @@ pub(crate) struct GarbageOptions {
     #[arg(long, conflicts_with_all = ["quarantine", "selector"])]
     end_quarantine: bool,
     /// Change the marks; without it, they are only shown
-    #[arg(long)]
+    #[arg(short, long)]
     yes: bool,
     /// Output format: text, wide, name, json, yaml, jsonpath=…, custom-columns=…, html
     #[arg(short, long, default_value = "text")]

@@ -54,6 +54,7 @@ fn world() -> World {
         "metadata": {"name": "held", "finalizers": ["acme.dev/hold"]}});
     admin.create(MAPS, &held);
     admin.delete("held", "Background");
+    admin.create("/api/v1/namespaces/default/secrets", &json!({"metadata": {"name": "unused"}}));
     let backup = server.folder.path().join("backup.json");
     let manifest = |name: &str, uid: &str, owners: Value| {
         json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -98,6 +99,8 @@ fn a_command_without_consent_writes_nothing() {
         (&["tree", "cm/owner"], "leaf"),
         (&["stuck"], "acme.dev/hold"),
         (&["garbage"], ""),
+        (&["garbage", "--quarantine", "--older-than", "0s"], "Would mark"),
+        (&["garbage", "--end-quarantine"], "Would mark"),
         (&["doctor", "--fail-on", "never"], "stuck"),
     ] {
         let (code, out, error) = kubegc(command, &kubeconfig);
@@ -110,8 +113,11 @@ fn a_command_without_consent_writes_nothing() {
     assert_eq!(writes(&world.proxy), [""; 0]);
 
     // With consent, each of them writes: the counter sees it.
+    let mark = ["garbage", "--quarantine", "--older-than", "0s"];
     for (command, written) in [
-        (&undo[..], "POST /api/v1/namespaces/default/configmaps"),
+        (&mark[..], "PATCH /api/v1/namespaces/default/secrets/unused"),
+        (&["garbage", "--end-quarantine"], "PATCH /api/v1/namespaces/default/secrets/unused"),
+        (&undo, "POST /api/v1/namespaces/default/configmaps"),
         (&by_map, "PATCH /api/v1/namespaces/default/configmaps/restored"),
         (&by_backup, "PATCH /api/v1/namespaces/default/configmaps/stripped"),
         (&protect, "/validatingadmissionpolicies"),
