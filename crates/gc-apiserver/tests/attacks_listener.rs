@@ -79,7 +79,7 @@ async fn the_attacked_server() {
 
 type Attack = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What one hostile connection does until it ends.
+/// One hostile connection, until it ends.
 type Kind = fn(TlsConnector, SocketAddr) -> Attack;
 
 async fn plain(to: SocketAddr) -> std::io::Result<TcpStream> {

@@ -19,7 +19,7 @@ use support::{Lines, TestServer};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const WATCHES: usize = 2_000;
-/// Changes that are written while nobody reads, and the bytes of each.
+/// Changes that are written while no watch is read, and the bytes of each.
 const CHANGES: usize = 600;
 const BYTES: usize = 64 << 10;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -88,7 +88,7 @@ async fn watches_in_the_process_that_are_not_read_hold_little() {
         "{} watches: {before} MiB before, {opened} opened, {peak} at most while {written} MiB were written",
         watches.len()
     );
-    // What is written is kept, a second time in the window of changes and perhaps encoded; not once for each watch.
+    // The objects are kept, a second time in the window of changes and perhaps encoded; not once for each watch.
     assert!(peak <= opened + 8 * written, "{opened} MiB with the watches, {peak} at most");
     assert!(opened <= before + 256, "{before} MiB before, {opened} with the watches");
     // Each of them ends, or continues with what it missed: no change is left out in silence.

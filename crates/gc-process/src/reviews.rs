@@ -71,7 +71,7 @@ impl<T: Clone> CachedReviews<T> {
 pub struct Reviews {
     client: ApiClient,
     users: CachedReviews<UserInfo>,
-    /// Tokens of nobody: whoever makes up many does not displace users.
+    /// Tokens of no user: many of them do not displace users.
     strangers: CachedReviews<()>,
     permissions: CachedReviews<bool>,
     turns: UserLimits,
@@ -276,7 +276,7 @@ mod tests {
         let before = asked.load(Ordering::Relaxed);
         assert!(reviews.user("t").await.unwrap().is_some());
         assert_eq!(asked.load(Ordering::Relaxed), before, "the user is remembered");
-        // The turns that nobody may have are taken, and more wait: a user who was known has a turn at once.
+        // The turns of unknown users are taken, and more wait: a user who was known has a turn at once.
         let held = [reviews.turns.wait(UNKNOWN).await, reviews.turns.wait(UNKNOWN).await];
         let mut waiting = Box::pin(reviews.user("another"));
         assert!(futures::poll!(waiting.as_mut()).is_pending());

@@ -409,7 +409,7 @@ mod tests {
         assert!(bucket.lock().unwrap().objects.is_empty());
     }
 
-    /// Whoever writes to the bucket may name objects as it likes.
+    /// Any writer to the bucket may name objects as it likes.
     #[test]
     fn keys_are_no_paths() {
         let of =

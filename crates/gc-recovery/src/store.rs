@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(read(&directory).pop(), Some(of(4, "c", 1)));
     }
 
-    /// Whoever writes to the directory may put there whatever it likes.
+    /// Any writer to the directory may put there what it likes.
     #[test]
     fn hostile_files_and_lines_take_nothing_from_records() {
         let folder = tempfile::tempdir().unwrap();

@@ -37,7 +37,7 @@ use protocol::{
 
 /// Number of keys that one request of a range reads.
 const PAGE: usize = 2000;
-/// A page that is too large is read again as one of so many times fewer keys.
+/// Divisor of the number of keys of a page that is too large, before it is read again.
 const PAGE_DIVISOR: usize = 16;
 /// Threads of the runtime for calls to etcd.
 const THREADS: usize = 2;

@@ -34,7 +34,7 @@ pub struct Listener {
     patience: Patience,
 }
 
-/// The connection that a request came on: whoever answers says whose it is. Connections of nobody that is known end first when places or
+/// The connection that a request came on: whoever answers says whose it is. Connections without a known user end first when places or
 /// memory are short, and have an eighth of the memory.
 #[derive(Clone)]
 pub struct Peer(Arc<AdmittedConnection>);
@@ -45,7 +45,7 @@ impl Peer {
         self.0.client().authenticated(&user.name, standing(user));
     }
 
-    /// Whoever reaches the listener may ask for everything.
+    /// Grants the connection the standing of a user: everybody who reaches the listener may ask for everything.
     pub fn is_trusted(&self) {
         self.0.client().authenticated("", ClientStanding::Authenticated);
     }

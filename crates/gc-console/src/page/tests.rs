@@ -76,7 +76,7 @@ fn a_session_opens_the_page_alone() {
     }
 }
 
-/// Whoever asks and leaves again, over and over, has as much work done at once as whoever waits.
+/// A user who asks and leaves again, over and over, has as much work done at once as one who waits.
 #[tokio::test]
 async fn a_question_whose_client_has_gone_keeps_its_turn() {
     let page = Page::new(CollectorClock::default());

@@ -25,7 +25,7 @@ pub(super) fn made_at(revision: Revision) -> Result<Revision, StorageError> {
     if revision == Revision(0) { Err(broken("it has no revision")) } else { Ok(revision) }
 }
 
-/// What a request of a range was answered, at the requested revision or the newest.
+/// Checks the answer to a request of a range, at the requested revision or the newest.
 pub(super) fn range(
     data: &str,
     request: &RangeRequest,
