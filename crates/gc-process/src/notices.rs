@@ -73,7 +73,7 @@ impl NoticeSender {
         started: Timestamp,
     ) -> (Self, impl Future<Output = ()>) {
         let (queue, notices) = mpsc::channel(QUEUED_NOTICES);
-        (Self { queue, table, numbered: Arc::default(), started }, send(webhook, notices))
+        (Self { queue, table, numbered: Arc::default(), started }, send(webhook, notices, FIRST_RETRY))
     }
 
     fn event(&self, note: &EventRecord) -> Option<Value> {
@@ -112,9 +112,10 @@ impl Observer for NoticeSender {
     }
 }
 
-async fn send(webhook: Webhook, mut notices: mpsc::Receiver<Value>) {
+/// Sends notices until there are no more; a try that fails is repeated after this time, doubled each time.
+async fn send(webhook: Webhook, mut notices: mpsc::Receiver<Value>, first_retry: Duration) {
     while let Some(event) = notices.recv().await {
-        let mut pause = FIRST_RETRY;
+        let mut pause = first_retry;
         for attempt in 1..=TRIES {
             match webhook.notify("application/cloudevents+json", event.to_string()).await {
                 Ok(()) => break,
@@ -127,5 +128,142 @@ async fn send(webhook: Webhook, mut notices: mpsc::Receiver<Value>) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::Mutex;
+
+    use gc_types::{
+        EffectId, Gvr, ObjectKey, Reason, ResourceId, ResourceInfo, Scope, Severity, Uid, Verdict,
+    };
+
+    use super::*;
+
+    /// A webhook on loopback, and the ids of the notices that it was sent; it takes those that the closure says.
+    fn webhook(takes: impl Fn(&Value) -> bool + Send + 'static) -> (Webhook, Arc<Mutex<Vec<Value>>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/notices", listener.local_addr().unwrap());
+        let sent = Arc::<Mutex<Vec<Value>>>::default();
+        let noted = Arc::clone(&sent);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let mut reader = BufReader::new(stream);
+                let mut length = 0;
+                loop {
+                    let mut line = String::new();
+                    if reader.read_line(&mut line).unwrap_or_default() == 0 || line.trim().is_empty() {
+                        break;
+                    }
+                    let line = line.to_lowercase();
+                    length = line
+                        .strip_prefix("content-length:")
+                        .map_or(length, |text| text.trim().parse().unwrap());
+                }
+                let mut body = vec![0; length];
+                reader.read_exact(&mut body).unwrap();
+                let event: Value = serde_json::from_slice(&body).unwrap();
+                let status = if takes(&event) { "200 OK" } else { "503 Service Unavailable" };
+                noted.lock().unwrap().push(event["subject"].clone());
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                let _ = reader.get_mut().write_all(answer.as_bytes());
+            }
+        });
+        (Webhook::new(WebhookOptions::new(&url)).unwrap(), sent)
+    }
+
+    fn table() -> ResourceTable {
+        ResourceTable::of([ResourceInfo {
+            id: ResourceId(0),
+            gvr: Gvr { group: "apps".into(), version: "v1".into(), resource: "deployments".into() },
+            kind: "Deployment".into(),
+            scope: Scope::Namespaced,
+            served_api_versions: vec!["apps/v1".into()],
+            watched: true,
+            comparable_versions: true,
+        }])
+    }
+
+    fn note(name: &str, reason: &'static str) -> Effect {
+        let about = ObjectKey { resource: ResourceId(0), namespace: "shop".into(), name: name.into() };
+        Effect {
+            id: EffectId(1),
+            request: Request::RecordEvent(EventRecord {
+                about,
+                uid: Uid::new("u"),
+                severity: Severity::Warning,
+                reason,
+                message: "it will be deleted".to_owned(),
+            }),
+            reason: Reason { verdict: Verdict::OwnersAbsent, owners: Vec::new(), evidence: Vec::new() },
+        }
+    }
+
+    fn see(sender: &NoticeSender, effect: &Effect, outcome: &Outcome) {
+        sender.finished(effect, outcome, 1, Duration::ZERO);
+    }
+
+    /// Only notices that were written as Events are sent, and each has an id of its own.
+    #[tokio::test]
+    async fn written_notices_are_sent_as_cloud_events() {
+        let (webhook, sent) = webhook(|event| {
+            assert_eq!(event["data"]["object"]["apiVersion"], "apps/v1");
+            assert_eq!(event["data"]["message"], "it will be deleted");
+            true
+        });
+        let (sender, sending) = NoticeSender::new(webhook, table(), Timestamp(7));
+        let first = sender.event(&record(&note("web", NOTICE))).unwrap();
+        let second = sender.event(&record(&note("web", NOTICE))).unwrap();
+        assert_ne!(first["id"], second["id"]);
+        see(&sender, &note("web", NOTICE), &Outcome::Applied(None));
+        see(&sender, &note("other", "AnotherReason"), &Outcome::Applied(None));
+        see(&sender, &note("refused", NOTICE), &Outcome::Conflict);
+        drop(sender);
+        sending.await;
+        assert_eq!(*sent.lock().unwrap(), ["apps/v1/Deployment/shop/web"]);
+    }
+
+    fn record(effect: &Effect) -> EventRecord {
+        match &effect.request {
+            Request::RecordEvent(record) => record.clone(),
+            _ => unreachable!("a note is an Event"),
+        }
+    }
+
+    /// A notice that is never taken is tried five times, and holds up the next one no longer.
+    #[tokio::test]
+    async fn a_notice_that_is_refused_is_given_up_after_five_tries() {
+        let (webhook, sent) = webhook(|event| event["subject"] != "apps/v1/Deployment/shop/bad");
+        let (queue, notices) = mpsc::channel(QUEUED_NOTICES);
+        let (sender, _) = NoticeSender::new(self::webhook(|_| true).0, table(), Timestamp(7));
+        for name in ["bad", "good"] {
+            queue.try_send(sender.event(&record(&note(name, NOTICE))).unwrap()).unwrap();
+        }
+        drop(queue);
+        send(webhook, notices, Duration::from_millis(1)).await;
+        let bad = Value::from("apps/v1/Deployment/shop/bad");
+        let mut expected = vec![bad; TRIES.try_into().unwrap()];
+        expected.push("apps/v1/Deployment/shop/good".into());
+        assert_eq!(*sent.lock().unwrap(), expected);
+    }
+
+    /// While the webhook does not answer, a bounded number waits, and no deletion does.
+    #[tokio::test]
+    async fn notices_beyond_the_queue_are_dropped() {
+        let (webhook, sent) = webhook(|_| true);
+        let (sender, sending) = NoticeSender::new(webhook, table(), Timestamp(7));
+        for number in 0..QUEUED_NOTICES + 3 {
+            see(&sender, &note(&format!("n{number}"), NOTICE), &Outcome::Applied(None));
+        }
+        drop(sender);
+        sending.await;
+        let sent = sent.lock().unwrap();
+        let last = format!("apps/v1/Deployment/shop/n{}", QUEUED_NOTICES - 1);
+        assert_eq!((sent.len(), sent.last().unwrap().as_str()), (QUEUED_NOTICES, Some(last.as_str())));
     }
 }
