@@ -82,7 +82,33 @@ fn schema_of(kind: &str) -> Option<&'static Arc<Schema>> {
     }
 }
 
-/// A kind, an object and a strategic merge patch: an error changes nothing, and nothing comes out that neither had.
+/// Sets one field of each item of a list that is merged by this key, one after the other: that item changes, and nothing else.
+fn merged_by_key(schema: &Schema, object: &Value, (list, key): (&str, &str), wrap: &dyn Fn(Value) -> Value) {
+    let Some(items) = object.pointer(list).and_then(Value::as_array) else { return };
+    let names: Vec<&str> = items.iter().filter_map(|item| item[key].as_str()).collect();
+    let is_distinct = names.iter().collect::<std::collections::BTreeSet<_>>().len() == items.len();
+    if !is_distinct || items.iter().any(|item| !item.is_object()) {
+        return;
+    }
+    for (place, name) in names.iter().enumerate() {
+        let mut patched = object.clone();
+        let patch = wrap(json!([{key: name, "image": "of the patch"}]));
+        strategic_merge_patch(schema, &mut patched, &patch).unwrap();
+        let mut expected = object.clone();
+        expected.pointer_mut(list).unwrap()[place]["image"] = "of the patch".into();
+        assert_eq!(patched, expected, "{name}");
+    }
+    // A key that no item has is another item.
+    let mut patched = object.clone();
+    let other = "fuzz-is-none-of-these";
+    strategic_merge_patch(schema, &mut patched, &wrap(json!([{key: other}]))).unwrap();
+    let merged = patched.pointer(list).unwrap().as_array().unwrap();
+    assert_eq!(merged.len(), items.len() + usize::from(!names.contains(&other)));
+    assert!(items.iter().all(|item| merged.contains(item)));
+}
+
+/// A kind, an object and a strategic merge patch: an error changes nothing, nothing comes out that neither had, the empty patch
+/// changes nothing, labels merge as in a merge patch, and a container changes by its name alone.
 pub fn strategic_merge_patches(data: &[u8]) {
     let Some((kind, rest)) = first_line(data) else { return };
     let (Some(schema), Some([object, patch])) = (schema_of(kind), documents(rest)) else { return };
@@ -93,6 +119,32 @@ pub fn strategic_merge_patches(data: &[u8]) {
     }
     assert!(depth(&patched) <= depth(&object).max(depth(&patch)).max(Some(1)));
     assert!(size(&patched) <= size(&object) + size(&patch));
+    if !object.is_object() {
+        return;
+    }
+    let mut same = object.clone();
+    strategic_merge_patch(schema, &mut same, &json!({})).unwrap();
+    assert_eq!(same, object);
+    let labels = json!({"metadata": {"labels": {"fuzz": "set", "absent": null}}});
+    let (mut strategic, mut plain) = (object.clone(), object.clone());
+    strategic_merge_patch(schema, &mut strategic, &labels).unwrap();
+    merge_patch(&mut plain, &labels).unwrap();
+    assert_eq!(strategic, plain);
+    match kind {
+        "Pod" => merged_by_key(
+            schema,
+            &object,
+            ("/spec/containers", "name"),
+            &|list| json!({"spec": {"containers": list}}),
+        ),
+        "Deployment" => merged_by_key(
+            schema,
+            &object,
+            ("/spec/template/spec/containers", "name"),
+            &|list| json!({"spec": {"template": {"spec": {"containers": list}}}}),
+        ),
+        _ => {}
+    }
 }
 
 /// A kind (or none: fields are distinguished without a schema), a live object and an applied configuration: what was
@@ -174,7 +226,55 @@ pub fn continue_token(data: &[u8]) {
     }
 }
 
-/// A JSONPath and a document: what is found is bounded, the same each time, and part of the document.
+/// Every value of a document, itself first.
+fn nodes(document: &Value) -> Vec<&Value> {
+    let mut all = vec![document];
+    let mut next = 0;
+    while let Some(value) = all.get(next).copied() {
+        match value {
+            Value::Array(items) => all.extend(items),
+            Value::Object(fields) => all.extend(fields.values()),
+            _ => {}
+        }
+        next += 1;
+    }
+    all
+}
+
+/// The paths that this document itself asks for: each field and each item of it, alone and all together, as another reader
+/// finds them.
+fn own_paths(document: &Value) {
+    let find =
+        |path: &str| JsonPath::parse(path).unwrap().find(document).into_iter().cloned().collect::<Vec<_>>();
+    match document {
+        Value::Object(fields) => {
+            let plain = fields
+                .iter()
+                .filter(|(name, _)| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphabetic()));
+            for (name, value) in plain {
+                assert_eq!(find(&format!(".{name}")), [value.clone()], "{name}");
+                assert_eq!(find(&format!("['{name}']")), [value.clone()], "{name}");
+                assert_eq!(
+                    find(&format!(".{name}.absent")),
+                    value.get("absent").cloned().as_slice(),
+                    "{name}"
+                );
+            }
+            assert_eq!(find("[*]"), fields.values().cloned().collect::<Vec<_>>());
+        }
+        Value::Array(items) => {
+            for (number, item) in items.iter().enumerate().take(8) {
+                assert_eq!(find(&format!("[{number}]")), [item.clone()], "{number}");
+            }
+            assert_eq!(find("[-1:]"), items.last().cloned().as_slice());
+            assert_eq!(find("[*]"), *items);
+        }
+        _ => assert!(find(".absent").is_empty()),
+    }
+}
+
+/// A JSONPath and a document: what is found are values of the document itself, in its order where each is found once, and the
+/// same each time; the document's own fields and items are found where they are.
 pub fn json_path(data: &[u8]) {
     let Some((text, document)) = first_line(data) else { return };
     let (Ok(path), Ok(document)) = (JsonPath::parse(text), serde_json::from_slice::<Value>(document)) else {
@@ -182,8 +282,11 @@ pub fn json_path(data: &[u8]) {
     };
     let found = path.find(&document);
     assert_eq!(found, path.find(&document));
-    let whole = document.to_string();
-    assert!(found.iter().all(|value| whole.contains(&value.to_string())));
+    let all = nodes(&document);
+    for value in &found {
+        assert!(all.iter().any(|node| std::ptr::eq(*node, *value)), "{text}: {value} is not of the document");
+    }
+    own_paths(&document);
 }
 
 /// A definition's `spec`, an object of it and the object before: defaulting and pruning are done when done once, and a
