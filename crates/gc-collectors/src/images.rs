@@ -6,7 +6,12 @@
 //! * [`plan`]: the ordered removals for age, for disk space and for pressure.
 //! * [`layers`]: layers that images share.
 //! * [`space`]: how much to remove, by measured filesystems rather than by reported sizes.
+//! * [`stores`]: what a removal frees, where containerd tells the sizes of blobs and snapshots.
+//! * [`account`]: what occupies the stores of containerd, and what of that is unused.
+//! * [`forecast`]: how many images a pass removes, as a number or a range.
 
+pub mod account;
+pub mod forecast;
 pub mod history;
 pub mod layers;
 mod names;
@@ -15,6 +20,7 @@ pub mod protection;
 #[cfg(test)]
 mod reference;
 pub mod space;
+pub mod stores;
 pub mod usage;
 
 use std::fmt;

@@ -412,17 +412,23 @@ impl CriClient {
         self.call_within(call, request, self.options.request_timeout).await
     }
 
-    async fn call_within<Q, A>(&self, call: &'static str, request: Q, limit: Duration) -> Result<A, CriError>
+    /// One answer, within a time of its own. A bare message is a request, too.
+    pub(crate) async fn call_within<Q, A>(
+        &self,
+        call: &'static str,
+        request: impl tonic::IntoRequest<Q> + Send,
+        limit: Duration,
+    ) -> Result<A, CriError>
     where
         Q: Message + Send + Sync + 'static,
         A: Message + Default + Send + Sync + 'static,
     {
-        let began = Instant::now();
+        let (began, request) = (Instant::now(), request.into_request());
         let answer = async {
             let mut grpc = self.grpc();
             grpc.ready().await.map_err(|error| unreachable(call, &error))?;
             let codec = ProstCodec::<Q, A>::default();
-            let unary = grpc.unary(tonic::Request::new(request), path(call), codec).await;
+            let unary = grpc.unary(request, path(call), codec).await;
             unary
                 .map(tonic::Response::into_inner)
                 .map_err(|status| CriError::of(method(call), limit, &status))
@@ -472,7 +478,11 @@ impl CriClient {
         }
     }
 
-    async fn open_stream<Q, A>(&self, call: &'static str, request: Q) -> Result<tonic::Streaming<A>, CriError>
+    pub(crate) async fn open_stream<Q, A>(
+        &self,
+        call: &'static str,
+        request: impl tonic::IntoRequest<Q> + Send,
+    ) -> Result<tonic::Streaming<A>, CriError>
     where
         Q: Message + Send + Sync + 'static,
         A: Message + Default + Send + Sync + 'static,
@@ -480,9 +490,14 @@ impl CriClient {
         let mut grpc = self.grpc();
         grpc.ready().await.map_err(|error| unreachable(call, &error))?;
         let codec = ProstCodec::<Q, A>::default();
-        let stream = grpc.server_streaming(tonic::Request::new(request), path(call), codec).await;
+        let stream = grpc.server_streaming(request.into_request(), path(call), codec).await;
         let limit = self.options.request_timeout;
         stream.map(tonic::Response::into_inner).map_err(|status| CriError::of(method(call), limit, &status))
+    }
+
+    /// Timeout of each call.
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.options.request_timeout
     }
 
     fn grpc(&self) -> tonic::client::Grpc<Channel> {
@@ -491,7 +506,7 @@ impl CriClient {
 }
 
 /// An object that is already gone need not be removed.
-fn done(answer: Result<protocol::Empty, CriError>) -> Result<(), CriError> {
+pub(crate) fn done(answer: Result<protocol::Empty, CriError>) -> Result<(), CriError> {
     match answer {
         Err(error) if error.is_not_found() => Ok(()),
         other => other.map(|protocol::Empty {}| ()),
@@ -511,7 +526,7 @@ fn path(call: &'static str) -> PathAndQuery {
     PathAndQuery::try_from(format!("/{call}")).unwrap_or_else(|_| PathAndQuery::from_static("/"))
 }
 
-fn method(call: &'static str) -> &'static str {
+pub(crate) fn method(call: &'static str) -> &'static str {
     call.rsplit('/').next().unwrap_or(call)
 }
 

@@ -153,7 +153,8 @@ impl Catalogue {
     }
 
     fn add<M: Metric + TypedMetric>(&mut self, name: String, help: String, labels: Labels, metric: M) {
-        self.registry.register(name.clone(), help.clone(), metric);
+        // The registry adds a full stop.
+        self.registry.register(name.clone(), help.strip_suffix('.').unwrap_or(&help), metric);
         self.entries.push(Entry { name, help, kind: M::TYPE, labels });
     }
 
@@ -219,5 +220,17 @@ mod tests {
         let mut text = String::new();
         encode(&mut text, catalogue.registry()).unwrap_or_default();
         assert!(text.contains("sent_total 0") && !text.contains("by_two"), "{text}");
+    }
+
+    /// Upstream's texts end with a full stop, ours do not.
+    #[test]
+    fn each_help_text_ends_with_one_full_stop() {
+        let mut catalogue = Catalogue::default();
+        catalogue.register("ours", "Requests", Counter::<u64>::default());
+        catalogue.register("upstreams", "Requests sent. By type.", Counter::<u64>::default());
+        let mut text = String::new();
+        encode(&mut text, catalogue.registry()).unwrap_or_default();
+        let help: Vec<&str> = text.lines().filter(|line| line.starts_with("# HELP")).collect();
+        assert_eq!(help, ["# HELP ours Requests.", "# HELP upstreams Requests sent. By type."]);
     }
 }

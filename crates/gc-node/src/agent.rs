@@ -405,8 +405,9 @@ impl Agent {
         if met? || stop.is_requested() {
             return Ok(());
         }
-        if let Some((filesystem, freed)) = &report.shortage {
-            let message = format!("{}{largest_kept}", shortage_message(filesystem, *freed));
+        if let Some((filesystem, nominal)) = &report.shortage {
+            let shortage = shortage_message(filesystem, self.config.thresholds, report.freed_bytes, *nominal);
+            let message = format!("{shortage}{largest_kept}");
             if failures.is_empty() {
                 self.events.warn(EventReason::FreeDiskSpaceFailed, &message).await;
             }
@@ -451,18 +452,13 @@ impl Agent {
         aggregate(&failures).map_or(Ok(()), |failure| Err(anyhow::anyhow!(failure)))
     }
 
-    async fn free_images(&mut self, mut goal: Goal, state: &StateDirectory, stop: &Stop) -> Result<()> {
+    async fn free_images(&mut self, goal: Goal, state: &StateDirectory, stop: &Stop) -> Result<()> {
         self.require_ready_runtime().await?;
         let observation = self.observe_images(state).await?;
         let plan = self.plan_images(&observation)?;
         let before = images::filesystems(&self.client).await?;
         let kept = largest_kept(&observation, &plan);
-        // The signal may be about the node's filesystem, which the images share: measure it at their path.
-        if !before.iter().any(|filesystem| filesystem.path == goal.path)
-            && let Some(first) = before.first()
-        {
-            goal.path = first.path.clone();
-        }
+        let goal = on_images(goal, &before);
         let list = plan.by_age.into_iter().chain(plan.by_space).collect();
         let mut report = ImageReport::default();
         let met = self.remover(stop).remove_until(list, vec![goal], &observation, &mut report).await;
@@ -482,6 +478,15 @@ impl Agent {
         };
         let topology = Topology::of(of(&node), of(&images), writable);
         Ok(MeasuredFilesystems { topology, node: node.filesystem, images: images.filesystem })
+    }
+}
+
+/// The goal of a signal, as measured at the path of the images. The signal may be about the node's filesystem, which they share.
+fn on_images(goal: Goal, measured: &[Filesystem]) -> Goal {
+    let is_measured = measured.iter().any(|filesystem| filesystem.path == goal.path);
+    match measured.first().filter(|_| !is_measured) {
+        Some(first) => Goal { path: first.path.clone(), ..goal },
+        None => goal,
     }
 }
 
@@ -519,9 +524,14 @@ fn largest_kept(observation: &Observation, plan: &ImagePlan) -> String {
     }
     kept.sort_by(|(a, _), (b, _)| b.size_bytes.cmp(&a.size_bytes).then_with(|| a.id.cmp(&b.id)));
     let named = kept.iter().take(MAX_NAMED_IMAGES).map(|(image, reason)| {
-        format!("{} ({}, {})", image.display_name(), BinaryBytes(image.size_bytes), keep_message(reason))
+        format!(
+            "{} ({} nominal, {})",
+            image.display_name(),
+            BinaryBytes(image.size_bytes),
+            keep_message(reason)
+        )
     });
-    format!(" Largest remaining images: {}.", named.collect::<Vec<_>>().join(", "))
+    format!(" Largest remaining images: {}. Their sizes are nominal.", named.collect::<Vec<_>>().join(", "))
 }
 
 /// Several failures in one line: unique, in order (spec, 17.3).

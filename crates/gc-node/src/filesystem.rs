@@ -40,6 +40,17 @@ pub(crate) fn measure(path: &str) -> Result<Measurement> {
     })
 }
 
+/// The device that a path lies on; `None` if it is not visible from here.
+pub(crate) fn device(path: &Path) -> Option<u64> {
+    rustix::fs::stat(path).ok().map(|stat| stat.st_dev)
+}
+
+/// Bytes that a file or directory occupies itself; `None` if it is not visible from here.
+pub(crate) fn allocated_bytes(path: &Path) -> Option<u64> {
+    let stat = rustix::fs::lstat(path).ok()?;
+    u64::try_from(stat.st_blocks).ok().map(|blocks| blocks * 512)
+}
+
 /// How long what was freed may take to appear: half a minute on file systems that commit later, otherwise the `default`.
 pub(crate) fn settling_time(measured: &[Filesystem], default: Duration) -> Duration {
     const LATE: Duration = Duration::from_secs(35);

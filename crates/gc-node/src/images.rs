@@ -17,11 +17,11 @@ use gc_collectors::images::plan::{
 };
 use gc_collectors::images::protection::ProtectionList;
 use gc_collectors::images::space::{
-    Assessment, Batches, Filesystem, Goal, RemovalOutcome, SpaceRun, Step, assess,
+    Assessment, Batches, Filesystem, Goal, RemovalOutcome, SpaceNeed, SpaceRun, Step, assess,
 };
 use gc_collectors::images::usage::{ContainerImages, ImageIndex, Usage, usage};
 use gc_collectors::images::{Image, ImageId, LayerId};
-use gc_cri::{CriClient, CriError};
+use gc_cri::{CriClient, CriError, SnapshotUsages};
 use gc_types::{GoDuration, UnixNanoseconds};
 use tracing::{debug, info, warn};
 
@@ -32,6 +32,7 @@ use crate::metrics::{ImageLabel, ImageReason, Metrics};
 use crate::parallel::each;
 use crate::pods::Pods;
 use crate::progress::Progress;
+use crate::stores::find_freed_space;
 use crate::uses::SeenUses;
 
 /// Maximum number of concurrent status calls.
@@ -81,6 +82,10 @@ pub(crate) struct ImageMemory {
     volumes: BTreeMap<ContainerId, Vec<Arc<str>>>,
     /// Layers of an image never change.
     layers: BTreeMap<ImageId, Arc<[LayerId]>>,
+    /// Disk usage of the snapshots of images never changes.
+    pub snapshot_usages: SnapshotUsages,
+    /// Containers that count as gone: a dry run removes them first, as a pass does.
+    pub leaving: BTreeSet<ContainerId>,
     /// Images whose removal failed: until when they are skipped, and after which delay.
     backoff: BTreeMap<ImageId, (UnixNanoseconds, GoDuration)>,
 }
@@ -111,8 +116,10 @@ pub(crate) struct ImageReport {
     pub removals: Vec<(Removal, Outcome)>,
     /// Bytes that became available on the image filesystems, as measured.
     pub freed_bytes: u64,
-    /// A goal that was not reached: the filesystem, and the reported size of what was removed.
+    /// A goal that was not reached: the filesystem, and the nominal size of what was removed.
     pub shortage: Option<(Filesystem, u64)>,
+    /// Why space is needed.
+    pub need: Option<SpaceNeed>,
 }
 
 /// Observes the images and their use. Lists images before containers: an image that comes into use between the two is
@@ -161,7 +168,8 @@ async fn look_at_use(
     sandboxes: &[Sandbox],
     named_by_pods: &[Arc<str>],
 ) -> Result<Usage> {
-    let listed = client.containers(sandboxes).await.context("cannot list containers")?;
+    let mut listed = client.containers(sandboxes).await.context("cannot list containers")?;
+    listed.retain(|one| !memory.leaving.contains(&one.container.id));
     let unknown =
         listed.iter().map(|c| &c.container.id).filter(|id| !memory.volumes.contains_key(*id)).cloned();
     let found: Vec<(ContainerId, Vec<Arc<str>>)> = stream::iter(unknown.collect::<Vec<_>>())
@@ -289,16 +297,20 @@ impl Remover<'_> {
     /// Removes from a list until the goals are met, as measured.
     pub(crate) async fn remove_until(
         &mut self,
-        list: Vec<Removal>,
+        mut list: Vec<Removal>,
         goals: Vec<Goal>,
         observation: &Observation,
         report: &mut ImageReport,
     ) -> Result<bool> {
+        find_freed_space(self.client, self.memory, &mut list).await;
         let batches = Batches { first: FIRST_BATCH, most: MAX_BATCH };
         let mut run = SpaceRun::new(list, goals.clone(), batches);
         let mut patience = None;
         loop {
             let measured = filesystems(self.client).await?;
+            if report.need.is_none() {
+                report.need = SpaceNeed::of(&goals, &measured);
+            }
             match run.next(&measured) {
                 Step::Met => return Ok(true),
                 Step::Remove(batch) if !self.stop.is_requested() => {

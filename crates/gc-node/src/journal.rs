@@ -3,6 +3,7 @@
 use gc_collectors::containers::plan::ContainerRemovalReason;
 use gc_collectors::containers::sandboxes::SandboxRemovalReason;
 use gc_collectors::images::plan::{Removal, RemovalReason};
+use gc_collectors::images::space::SpaceNeed;
 use gc_collectors::node_report::{COLLECTOR, COLLECTOR_OF_CONTAINERS, IMAGE_UNUSED_TOO_LONG};
 use gc_types::UnixNanoseconds;
 use serde_json::{Value, json};
@@ -26,7 +27,8 @@ impl NodeJournal {
 
     /// Records what a pass did with images.
     pub(crate) fn images(&self, report: &ImageReport) {
-        self.record(report.removals.iter().map(|(removal, outcome)| image(removal, outcome)));
+        let need = report.need.as_ref();
+        self.record(report.removals.iter().map(|(removal, outcome)| image(removal, outcome, need)));
     }
 
     /// Records what a pass did with the remains of pods.
@@ -35,12 +37,15 @@ impl NodeJournal {
     }
 }
 
-fn image(removal: &Removal, outcome: &Outcome) -> Value {
+fn image(removal: &Removal, outcome: &Outcome, need: Option<&SpaceNeed>) -> Value {
     let (verdict, message) = match removal.reason {
         RemovalReason::Age => {
-            (IMAGE_UNUSED_TOO_LONG, "nothing has used the image for longer than the maximum age")
+            (IMAGE_UNUSED_TOO_LONG, "nothing has used the image for longer than the maximum age".to_owned())
         }
-        RemovalReason::Space => ("ImageSpaceNeeded", "space is needed, and the image has been idle longest"),
+        RemovalReason::Space => {
+            let need = need.map_or("space is needed".to_owned(), ToString::to_string);
+            ("ImageSpaceNeeded", format!("{need}, and the image has been idle longest"))
+        }
     };
     let at = |moment: UnixNanoseconds| {
         jiff::Timestamp::from_nanosecond(moment.0.into()).map(|at| at.to_string()).unwrap_or_default()
@@ -53,8 +58,9 @@ fn image(removal: &Removal, outcome: &Outcome) -> Value {
         Outcome::Failed(why) => ("failed", Some(why.clone())),
     };
     let subject = json!({"verb": "remove", "controller": COLLECTOR, "kind": "Image", "name": &*removal.name,
-        "uid": removal.id.as_str(), "bytes": removal.size_bytes, "evidence": evidence});
-    finished(subject, (verdict, message), word, failure.as_deref())
+        "uid": removal.id.as_str(), "nominalBytes": removal.size_bytes,
+        "expectedFreedBytes": removal.freed_space.map(|space| space.bytes), "evidence": evidence});
+    finished(subject, (verdict, &message), word, failure.as_deref())
 }
 
 fn entries(report: &ContainerReport) -> Vec<Value> {

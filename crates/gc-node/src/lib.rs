@@ -27,6 +27,7 @@ mod reports;
 mod requests;
 mod state;
 mod stops;
+mod stores;
 mod uses;
 
 #[cfg(test)]

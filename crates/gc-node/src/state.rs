@@ -174,11 +174,14 @@ impl StateDirectory {
 }
 
 /// Prevents a second agent for the same runtime, whatever its state directory: two would disagree on what to keep.
-/// The lock is on the directory of the socket, which both see whatever links lead to it, and ends with the process.
-pub(crate) fn lock_runtime(endpoint: &Endpoint) -> Result<Option<File>> {
+///
+/// A socket cannot be locked, so a file beside it is, and its directory in shared mode: both agents see these whatever links lead to
+/// them, and sockets of several runtimes may lie in one directory. Where the directory is mounted read-only, it is locked itself,
+/// alone. Either lock ends with the process.
+pub(crate) fn lock_runtime(endpoint: &Endpoint) -> Result<Option<Vec<File>>> {
     // A socket that does not exist yet is not behind a link either.
     let socket = fs::canonicalize(endpoint.path()).unwrap_or_else(|_| endpoint.path().to_owned());
-    let Some(folder) = socket.parent() else { return Ok(None) };
+    let (Some(folder), Some(name)) = (socket.parent(), socket.file_name()) else { return Ok(None) };
     let Ok(lock) = File::open(folder) else {
         warn!(
             "cannot open {}, so that a second agent on this runtime would not be noticed",
@@ -192,13 +195,25 @@ pub(crate) fn lock_runtime(endpoint: &Endpoint) -> Result<Option<File>> {
             socket.display()
         );
     }
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(lock)),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            bail!("another agent uses {endpoint}; one runtime has one collector")
+    let beside = folder.join(format!(".{}.kubegc-lock", name.to_string_lossy()));
+    let file = File::options().create(true).append(true).open(beside);
+    let locks = match file {
+        Ok(file) => vec![
+            (lock, FlockOperation::NonBlockingLockShared),
+            (file, FlockOperation::NonBlockingLockExclusive),
+        ],
+        Err(_) => vec![(lock, FlockOperation::NonBlockingLockExclusive)],
+    };
+    for (file, operation) in &locks {
+        match flock(file, *operation) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                bail!("another agent uses {endpoint}; one runtime has one collector")
+            }
+            Err(error) => return Err(error).with_context(|| format!("cannot lock {}", folder.display())),
         }
-        Err(error) => Err(error).with_context(|| format!("cannot lock {}", folder.display())),
     }
+    Ok(Some(locks.into_iter().map(|(file, _)| file).collect()))
 }
 
 /// Reports whether a socket is on another filesystem than its directory: it was mounted by itself, and others see it
@@ -429,6 +444,27 @@ mod tests {
         assert_eq!(refused, format!("another agent uses {endpoint}; one runtime has one collector"));
         drop(first);
         assert!(lock_runtime(&endpoint).unwrap().is_some());
+    }
+
+    /// Sockets of two runtimes may lie in one directory. One that is mounted read-only, so that no file can be made there, is
+    /// locked as a whole, also against an agent that can.
+    #[test]
+    fn two_runtimes_in_one_directory_have_an_agent_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| Endpoint::parse(&format!("unix://{}/{name}", folder.path().display())).unwrap();
+        let first = lock_runtime(&at("one.sock")).unwrap();
+        let second = lock_runtime(&at("two.sock")).unwrap();
+        assert!(first.is_some() && second.is_some());
+        for name in ["one.sock", "two.sock"] {
+            let refused = lock_runtime(&at(name)).unwrap_err().to_string();
+            assert!(refused.starts_with("another agent uses"), "{refused}");
+        }
+        // A directory stands where the file should be made.
+        fs::create_dir(folder.path().join(".three.sock.kubegc-lock")).unwrap();
+        assert!(lock_runtime(&at("three.sock")).is_err(), "the directory is shared");
+        drop((first, second));
+        let third = lock_runtime(&at("three.sock")).unwrap();
+        assert!(third.is_some() && lock_runtime(&at("one.sock")).is_err());
     }
 
     #[test]

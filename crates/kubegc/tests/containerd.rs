@@ -71,6 +71,7 @@ on_each_release!(
     somebody_else_may_remove_the_same,
     ages_count_on_over_restarts,
     images_go_when_inodes_are_short,
+    a_dry_run_counts_as_a_pass_does,
     what_comes_into_use_or_dies_during_a_pass_does_no_harm,
 );
 
@@ -304,11 +305,72 @@ fn images_go_when_inodes_are_short(release: Release) {
     let (bytes, available) = space(&containerd.folder);
     assert!(available * 2 > bytes, "bytes are not: {available} of {bytes}");
     let marks = ["--image-gc-high-threshold", "50", "--image-gc-low-threshold", "40"];
-    let text = succeed(containerd.agent(&OBSERVE[..4]).args(marks));
+    let dry = succeed(containerd.agent(&["--dry-run"]).args(&OBSERVE[1..4]).args(marks));
+    assert!(dry.contains(" inodes needed."), "{dry}");
+    let (before, journal) = (containerd.images().len(), containerd.folder.with_file_name("journal"));
+    let text = succeed(containerd.agent(&OBSERVE[..4]).args(marks).arg("--journal").arg(&journal));
+    assert!(
+        dry.contains(&format!("{} images would be removed", before - containerd.images().len())),
+        "{dry}\n{text}"
+    );
+    let journal = std::fs::read_to_string(journal).unwrap();
+    assert!(journal.contains(" inodes are needed on "), "{journal}");
     let (_, free) = inodes();
     assert!(free * 100 >= all * 60, "{free} of {all}: {text}");
     let left = containerd.images().len();
     assert!(left > 40 && left < 115, "{left} images are left: {text}");
+}
+
+/// The case of shared layers: 20 images on one base, and 10 others. A pass ends with the image that reaches the target, and a dry
+/// run before it names the same images.
+fn a_dry_run_counts_as_a_pass_does(release: Release) {
+    let containerd = Containerd::start_release(release, 128);
+    let own = |n: u64, kib: usize| (n, (kib + usize::try_from(n).unwrap() * 8) << 10);
+    let based =
+        (0..20).map(|n| TestImage::on_base(&format!("localhost/based:{n}"), (7, 8 << 20), own(100 + n, 64)));
+    let others = (0..10).map(|n| {
+        let (seed, bytes) = own(200 + n, 512);
+        TestImage::unique(&format!("localhost/other:{n}"), seed, bytes)
+    });
+    containerd.import(&based.chain(others).collect::<Vec<_>>());
+    succeed(&mut containerd.agent(&OBSERVE));
+    let mut rounds = 0;
+    loop {
+        let (capacity, available) = space(&containerd.folder);
+        let used = 100 - available * 100 / capacity;
+        let before = containerd.images();
+        if used < 10 || before.len() < 4 {
+            break;
+        }
+        let (high, low) = (used.to_string(), (used - 7).to_string());
+        let marks = ["--image-gc-high-threshold", &high, "--image-gc-low-threshold", &low];
+        let dry = containerd.agent(&["--dry-run", "-o", "json"]).args(&OBSERVE[1..4]).args(marks).output();
+        let dry = dry.unwrap();
+        let plan: Value = serde_json::from_slice(&dry.stdout).expect("a plan in JSON");
+        assert_eq!(plan["sizes"], "measured", "{plan}");
+        let text = succeed(containerd.agent(&OBSERVE[..4]).args(marks));
+        let after = containerd.images();
+        let gone: BTreeSet<&str> =
+            before.keys().filter(|name| !after.contains_key(*name)).map(String::as_str).collect();
+        let planned = plan["images"].as_array().unwrap();
+        let (fewest, most) = (plan["fewestImages"].as_u64(), plan["mostImages"].as_u64());
+        let count = Some(gone.len() as u64);
+        assert!(fewest <= count && count <= most, "{count:?} went: {plan}\n{text}");
+        assert!(most <= fewest.map(|fewest| fewest + 1), "a range of one image at most: {plan}");
+        let first: BTreeSet<&str> =
+            planned.iter().take(gone.len()).map(|one| one["name"].as_str().unwrap()).collect();
+        assert_eq!(gone, first, "they went in the planned order");
+        // The last one was needed: without it, the target would have been missed.
+        let (_, available) = space(&containerd.folder);
+        let wanted = capacity * (100 - used + 7) / 100;
+        let last = planned[gone.len() - 1]["expectedFreedBytes"].as_u64().unwrap();
+        assert!(
+            available >= wanted && available - wanted <= last + (64 << 10),
+            "{available} {wanted} {plan}"
+        );
+        rounds += 1;
+    }
+    assert!(rounds >= 3, "{rounds} rounds");
 }
 
 fn what_comes_into_use_or_dies_during_a_pass_does_no_harm(release: Release) {

@@ -37,6 +37,12 @@ impl LayerUsers {
         share_of(image, freed).unwrap_or(image.size_bytes)
     }
 
+    /// Reports whether an image contains a layer.
+    #[must_use]
+    pub fn is_used(&self, layer: LayerId) -> bool {
+        self.users.get(&layer).is_some_and(|users| *users > 0)
+    }
+
     /// The size of an image's layers that another image contains too; `None` if its layers are unknown.
     #[must_use]
     pub fn shared_bytes(&self, image: &Image) -> Option<u64> {

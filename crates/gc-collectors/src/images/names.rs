@@ -51,6 +51,8 @@ fn full_path(path: &str) -> Cow<'_, str> {
     match (registry, rest.contains('/')) {
         (DOCKER, true) => Cow::Borrowed(path),
         (_, true) if is_docker => Cow::Owned(format!("{DOCKER}/{rest}")),
+        // A pattern for everything of Docker Hub.
+        (OLD_DOCKER, false) if rest.starts_with('*') => Cow::Owned(format!("{DOCKER}/{rest}")),
         (_, false) if is_docker => Cow::Owned(format!("{DOCKER}/{OFFICIAL}/{rest}")),
         _ => Cow::Borrowed(path),
     }
@@ -88,6 +90,7 @@ mod tests {
             ("nginx", "docker.io/library/nginx"),
             ("docker.io/nginx:1", "docker.io/library/nginx:1"),
             ("index.docker.io/team/*", "docker.io/team/*"),
+            ("index.docker.io/*", "docker.io/*"),
             ("registry.example/*", "registry.example/*"),
             ("nginx@sha256:12", "docker.io/library/nginx@sha256:12"),
         ] {

@@ -43,6 +43,26 @@ pub enum RemovalReason {
     Space,
 }
 
+/// An amount of disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes.
+    pub bytes: u64,
+    /// Inodes.
+    pub inodes: u64,
+}
+
+impl Space {
+    /// Returns the sum with another amount.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            inodes: self.inodes.saturating_add(other.inodes),
+        }
+    }
+}
+
 /// One image to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
@@ -59,6 +79,8 @@ pub struct Removal {
     /// The size that its removal is expected to free: layers shared with an image that is kept (or removed later) do
     /// not count.
     pub expected_freed_bytes: u64,
+    /// What its removal frees, after those before it, if the runtime tells the sizes of layers.
+    pub freed_space: Option<Space>,
     /// When it was first seen.
     pub first_seen: UnixNanoseconds,
     /// When it was last in use, if ever.
@@ -229,23 +251,11 @@ fn removal(image: &Image, record: ImageRecord, reason: RemovalReason, layers: &m
         reason,
         size_bytes: image.size_bytes,
         expected_freed_bytes: layers.take(image),
+        freed_space: None,
         first_seen: record.first_seen(),
         last_used: record.last_used(),
         irreplaceable: !image.can_be_pulled_again(),
     }
-}
-
-/// The part of a plan that is needed to free a number of bytes by reported sizes: shown by a dry run.
-#[must_use]
-pub fn needed_by_the_books(by_space: &[Removal], bytes: u64) -> &[Removal] {
-    let mut freed = 0_u64;
-    for (index, removal) in by_space.iter().enumerate() {
-        if freed >= bytes {
-            return &by_space[..index];
-        }
-        freed = freed.saturating_add(removal.expected_freed_bytes);
-    }
-    by_space
 }
 
 #[cfg(test)]
@@ -427,9 +437,6 @@ mod tests {
         let plan = world.plan(9);
         let freed: Vec<_> = plan.by_space.iter().map(|r| r.expected_freed_bytes).collect();
         assert_eq!(freed, [100, 100, 1000]);
-        assert_eq!(needed_by_the_books(&plan.by_space, 1000).len(), 3);
-        assert_eq!(needed_by_the_books(&plan.by_space, 200).len(), 2);
-        assert_eq!(needed_by_the_books(&plan.by_space, 0).len(), 0);
     }
 
     #[test]

@@ -75,6 +75,7 @@ fn reference(snapshot: &Snapshot<'_>, policy: AgePolicy) -> ImagePlan {
             reason,
             size_bytes: image.size_bytes,
             expected_freed_bytes: freed,
+            freed_space: None,
             first_seen: record.first_seen(),
             last_used: record.last_used(),
             irreplaceable: image.repo_digests.is_empty(),

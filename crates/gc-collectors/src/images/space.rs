@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::ImageId;
-use super::plan::Removal;
+use super::plan::{Removal, Space};
 
 /// One filesystem as the kernel reports it. Available is what an unprivileged process may still use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +113,55 @@ impl Goal {
     pub fn missing_bytes(&self, filesystem: &Filesystem) -> u64 {
         self.available_bytes.saturating_sub(filesystem.available_bytes.min(filesystem.capacity_bytes))
     }
+
+    /// Returns the number of missing inodes.
+    #[must_use]
+    pub fn missing_inodes(&self, filesystem: &Filesystem) -> u64 {
+        self.inodes_free.saturating_sub(filesystem.inodes_free)
+    }
+}
+
+/// The first goal that a filesystem does not meet, as it was before a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpaceNeed {
+    /// The filesystem.
+    pub path: Arc<str>,
+    /// Missing bytes.
+    pub bytes: u64,
+    /// Missing inodes.
+    pub inodes: u64,
+    /// Use of inodes, in percent.
+    pub inodes_usage_percent: u8,
+}
+
+impl SpaceNeed {
+    /// Compares goals with measured filesystems; `None` if all are met.
+    #[must_use]
+    pub fn of(goals: &[Goal], measured: &[Filesystem]) -> Option<Self> {
+        let mut needs = goals.iter().filter_map(|goal| {
+            let filesystem = measured.iter().find(|one| one.path == goal.path)?;
+            Some(Self {
+                path: goal.path.clone(),
+                bytes: goal.missing_bytes(filesystem),
+                inodes: goal.missing_inodes(filesystem),
+                inodes_usage_percent: usage_percent(filesystem.inodes, filesystem.inodes_free),
+            })
+        });
+        needs.find(|need| need.bytes > 0 || need.inodes > 0)
+    }
+}
+
+impl fmt::Display for SpaceNeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, bytes, inodes, inodes_usage_percent } = self;
+        let inodes_text =
+            format!("{inodes} inodes are needed on {path}, where {inodes_usage_percent} % are used");
+        match (bytes, inodes) {
+            (0, _) => f.write_str(&inodes_text),
+            (_, 0) => write!(f, "space is needed on {path}"),
+            _ => write!(f, "space is needed on {path}; {inodes_text}"),
+        }
+    }
 }
 
 /// The outcome of one removal.
@@ -153,6 +202,8 @@ const PRIOR_RATIO: u64 = 4_000;
 const LEAST_RATIO: u64 = 1_000;
 /// How many inodes an image is taken to free before that was measured.
 const PRIOR_INODES: u64 = 1_000;
+/// A batch of images with known sizes may free this much more than it should, for files of the runtime itself.
+const TOLERANCE_BYTES: u64 = 64 << 10;
 
 /// A run towards measured goals. Pass it measurements; it returns batches until it is done.
 ///
@@ -160,6 +211,9 @@ const PRIOR_INODES: u64 = 1_000;
 /// (shared ones). So the first batch is one image, and a later one has only as many as cannot free more than is missing, by the
 /// most that any batch has freed for its reported size. Near the goal they are removed one by one, so that no more than one image
 /// goes beyond it.
+///
+/// Where the runtime tells the sizes of layers, a batch is as large as these sizes say, after a first image has shown that they
+/// are right.
 #[derive(Debug)]
 pub struct SpaceRun {
     queue: VecDeque<Removal>,
@@ -172,6 +226,10 @@ pub struct SpaceRun {
     inodes: u64,
     /// True if a batch without shared layers was measured.
     is_measured: bool,
+    /// True if it is known of every candidate what its removal frees.
+    is_known: bool,
+    /// The most that a batch has freed for what it should have freed, in thousandths; `None` before the first.
+    known_ratio: Option<u64>,
     /// Sum of the reported sizes of the removed images.
     freed_book_bytes: u64,
     failures: Vec<ImageId>,
@@ -187,11 +245,14 @@ struct Batch {
     removed: u64,
     whole: u64,
     partial: u64,
+    /// What they should free, where that is known.
+    known: Space,
 }
 
 impl Batch {
     /// An image that leaves layers behind frees at most its size, and any part of it.
     fn add(&mut self, removal: &Removal) {
+        self.known = self.known.and(removal.freed_space.unwrap_or_default());
         let is_whole = removal.expected_freed_bytes >= removal.size_bytes;
         let sum = if is_whole { &mut self.whole } else { &mut self.partial };
         *sum = sum.saturating_add(removal.size_bytes);
@@ -203,6 +264,7 @@ impl SpaceRun {
     /// A run over candidates in their order.
     #[must_use]
     pub fn new(candidates: Vec<Removal>, goals: Vec<Goal>, batches: Batches) -> Self {
+        let is_known = candidates.iter().all(|removal| removal.freed_space.is_some());
         Self {
             queue: candidates.into(),
             goals,
@@ -211,6 +273,8 @@ impl SpaceRun {
             ratio: 0,
             inodes: 0,
             is_measured: false,
+            is_known,
+            known_ratio: None,
             freed_book_bytes: 0,
             failures: Vec::new(),
         }
@@ -226,21 +290,24 @@ impl SpaceRun {
         // A filesystem that could not be measured counts as not met: the run ends when the candidates do.
         let unmet = self.goals.iter().filter(|g| !of(g).is_some_and(|f| g.is_met_by(f)));
         let missing = unmet.clone().filter_map(|g| of(g).map(|f| g.missing_bytes(f))).max().unwrap_or(0);
-        let lacks = |g: &&Goal| of(g).map(|f| g.inodes_free.saturating_sub(f.inodes_free));
+        let lacks = |g: &&Goal| of(g).map(|f| g.missing_inodes(f));
         let inodes_missing = unmet.clone().filter_map(|g| lacks(&g)).max().unwrap_or(0);
         let is_met = unmet.count() == 0;
         self.learn(available, inodes_free);
         if is_met {
             return Step::Met;
         }
-        let has_freed = self.ratio > 0 || self.inodes > 0;
+        let has_freed = self.ratio > 0 || self.inodes > 0 || (self.is_known && self.known_ratio.is_some());
         let limit = if has_freed { self.batches.most } else { self.batches.first };
         let mut batch = Vec::new();
         let mut planned = Batch::default();
         while batch.len() < limit.max(1) {
             let Some(removal) = self.queue.front() else { break };
+            if self.is_known && !batch.is_empty() && self.suffices(&planned, missing, inodes_missing) {
+                break;
+            }
             planned.add(removal);
-            if !batch.is_empty() && self.may_exceed(&planned, missing, inodes_missing) {
+            if !self.is_known && !batch.is_empty() && self.may_exceed(&planned, missing, inodes_missing) {
                 break;
             }
             batch.extend(self.queue.pop_front());
@@ -263,6 +330,13 @@ impl SpaceRun {
         bytes > u128::from(missing) && inodes > u128::from(inodes_missing)
     }
 
+    /// Reports whether a batch of images with known sizes frees what is missing.
+    fn suffices(&self, planned: &Batch, missing: u64, inodes_missing: u64) -> bool {
+        let ratio = u128::from(self.known_ratio.unwrap_or(1_000));
+        let bytes = u128::from(planned.known.bytes) * ratio / 1_000;
+        bytes >= u128::from(missing) && planned.known.inodes >= inodes_missing
+    }
+
     /// Takes what the last batch has freed, as measured.
     fn learn(&mut self, available: u64, inodes_free: u64) {
         let Some(last) = self.last.take().filter(|last| last.removed > 0) else { return };
@@ -271,6 +345,10 @@ impl SpaceRun {
         self.ratio = self.ratio.max(u64::try_from(freed * 1_000 / nominal).unwrap_or(u64::MAX));
         self.inodes = self.inodes.max(inodes_free.saturating_sub(last.inodes_free).div_ceil(last.removed));
         self.is_measured |= last.partial == 0 && freed > 0;
+        let surplus = freed.saturating_sub(u128::from(TOLERANCE_BYTES));
+        let known = u128::from(last.known.bytes).max(1);
+        let ratio = u64::try_from(surplus * 1_000 / known).unwrap_or(u64::MAX).max(1_000);
+        self.known_ratio = Some(self.known_ratio.map_or(ratio, |before| before.max(ratio)));
     }
 
     /// Takes the outcome of one removal of the last batch.
@@ -300,15 +378,32 @@ impl SpaceRun {
     }
 }
 
-/// Text of the `FreeDiskSpaceFailed` event.
+/// Text of the `FreeDiskSpaceFailed` event. Names inodes where they are short. `nominal_bytes`: the sizes of the removed images as
+/// the runtime reports them.
 #[must_use]
-pub fn shortage_message(filesystem: &Filesystem, freed_bytes: u64) -> String {
+pub fn shortage_message(
+    filesystem: &Filesystem,
+    thresholds: Thresholds,
+    freed_bytes: u64,
+    nominal_bytes: u64,
+) -> String {
+    let bytes = usage_percent(filesystem.capacity_bytes, filesystem.available_bytes);
+    let capacity = BinaryBytes(filesystem.capacity_bytes);
+    let inodes = usage_percent(filesystem.inodes, filesystem.inodes_free);
+    let used = if inodes > thresholds.low_percent && inodes > bytes {
+        format!("{inodes}% of {} inodes used, {bytes}% of {capacity}", filesystem.inodes)
+    } else {
+        format!("{bytes}% of {capacity} used")
+    };
+    let nominal = if nominal_bytes == 0 {
+        String::new()
+    } else {
+        format!(" That is measured; the nominal size of these images is {nominal_bytes} bytes.")
+    };
     format!(
-        "Insufficient free disk space on the node's image filesystem ({}% of {} used). Failed to free sufficient space \
-         by deleting unused images (freed {freed_bytes} bytes). Investigate disk usage, as it could be used by active \
-         images, logs, volumes, or other data.",
-        usage_percent(filesystem.capacity_bytes, filesystem.available_bytes),
-        BinaryBytes(filesystem.capacity_bytes),
+        "Insufficient free disk space on the node's image filesystem ({used}). Failed to free sufficient space \
+         by deleting unused images (freed {freed_bytes} bytes).{nominal} Investigate disk usage, as it could be used by \
+         active images, logs, volumes, or other data.",
     )
 }
 
@@ -355,6 +450,7 @@ mod tests {
             reason: RemovalReason::Space,
             size_bytes,
             expected_freed_bytes: size_bytes,
+            freed_space: None,
             first_seen: UnixNanoseconds(0),
             last_used: None,
             irreplaceable: false,
@@ -501,9 +597,16 @@ mod tests {
     #[test]
     fn the_shortage_names_usage_and_what_was_freed() {
         let capacity = 10 << 30;
-        let text = shortage_message(&disk(capacity, capacity / 20), 524_288_000);
+        let text = shortage_message(&disk(capacity, capacity / 20), thresholds(85, 80), 524_288_000, 0);
         assert!(
             text.contains("(95% of 10.0 GiB used)") && text.contains("(freed 524288000 bytes)"),
+            "{text}"
+        );
+        let short = Filesystem { inodes: 1000, inodes_free: 90, ..disk(capacity, capacity / 100 * 77) };
+        let text = shortage_message(&short, thresholds(85, 80), 5, 4);
+        assert!(text.contains("(91% of 1000 inodes used, 24% of 10.0 GiB)"), "{text}");
+        assert!(
+            text.contains("(freed 5 bytes). That is measured; the nominal size of these images is 4 bytes."),
             "{text}"
         );
     }

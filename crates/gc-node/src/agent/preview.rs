@@ -8,9 +8,10 @@ use gc_collectors::ages::WallDates;
 use gc_collectors::containers::plan::ContainerPlan;
 use gc_collectors::containers::sandboxes::SandboxRemoval;
 use gc_collectors::images::Image;
+use gc_collectors::images::forecast::{Uncertainty, forecast};
 use gc_collectors::images::history::ImageHistory;
-use gc_collectors::images::plan::{AgePolicy, ImagePlan, KeepReason, Removal, needed_by_the_books};
-use gc_collectors::images::space::{Filesystem, Goal, Thresholds};
+use gc_collectors::images::plan::{AgePolicy, ImagePlan, KeepReason, Removal};
+use gc_collectors::images::space::{Filesystem, Goal, SpaceNeed, Thresholds};
 use gc_collectors::pressure::{self, Pressure, PressureMemory, Reclaim};
 use gc_cri::ListedContainer;
 use gc_types::{GoDuration, UnixNanoseconds};
@@ -18,6 +19,7 @@ use gc_types::{GoDuration, UnixNanoseconds};
 use super::{Agent, Collect};
 use crate::clock::Stop;
 use crate::images::Observation;
+use crate::stores::find_freed_space;
 use crate::{containers, images, state};
 
 /// Why an image is kept, as text.
@@ -91,8 +93,8 @@ pub struct DiskUse {
     pub inodes_usage_percent: u8,
     /// When collection begins and ends.
     pub thresholds: Thresholds,
-    /// Bytes to free, if it is over its threshold; [`u64::MAX`] where inodes alone are short.
-    pub missing_bytes: Option<u64>,
+    /// Missing bytes and inodes, if it is over its threshold.
+    pub need: Option<SpaceNeed>,
 }
 
 /// Images that would be removed.
@@ -100,10 +102,14 @@ pub struct DiskUse {
 pub struct ImagePreview {
     /// In order of removal.
     pub removals: Vec<Removal>,
+    /// At least so many of the removals would be made, from the first on.
+    pub fewest: usize,
+    /// Why not all of them may be; `None` if all are certain.
+    pub uncertainty: Option<Uncertainty>,
     /// The usage of the image filesystems.
     pub disks: Vec<DiskUse>,
-    /// Eviction signals that fire, with the bytes that each misses.
-    pub pressure: Vec<(pressure::Signal, u64)>,
+    /// Eviction signals that fire, with what each misses.
+    pub pressure: Vec<(pressure::Signal, Option<SpaceNeed>)>,
     /// No agent has saved ages here yet, so that every image counts as old enough.
     pub first_contact: bool,
     /// The moment from which ages are counted.
@@ -138,9 +144,6 @@ impl Agent {
     /// Previews one pass of each collector.
     pub async fn preview(mut self, state_dir: &Path, collect: &[Collect]) -> Result<Preview> {
         let mut found = Preview::default();
-        if collect.contains(&Collect::Images) {
-            found.images = Some(self.image_preview(state_dir).await?);
-        }
         if collect.contains(&Collect::Containers) {
             let observation = self.look_at_containers(state_dir).await?;
             let (_nobody_asks, stop) = Stop::new();
@@ -148,7 +151,14 @@ impl Agent {
             let log_directories = collector.directories_to_remove(&observation)?;
             let links = collector.links_to_remove().await?;
             let containers = self.view_containers(observation);
+            // A pass removes containers first, so that nothing uses their images any more.
+            let removals = containers.plan.removals.iter();
+            let leaving = removals.filter_map(|one| containers.listed.get(one.place));
+            self.memory.leaving = leaving.map(|one| one.container.id.clone()).collect();
             found.leftovers = Some(LeftoverPreview { containers, log_directories, links });
+        }
+        if collect.contains(&Collect::Images) {
+            found.images = Some(self.image_preview(state_dir).await?);
         }
         Ok(found)
     }
@@ -183,6 +193,7 @@ impl Agent {
         ContainerView { listed, plan, sandboxes, reservations, dates }
     }
 
+    /// The plan of a pass, with the number of its images that a pass would remove.
     async fn image_preview(&mut self, state_dir: &Path) -> Result<ImagePreview> {
         let (observation, plan, first_contact) = self.look_at_images(state_dir).await?;
         let measured = images::filesystems(&self.client).await?;
@@ -194,22 +205,38 @@ impl Agent {
                 usage_percent: found.usage_percent,
                 inodes_usage_percent: found.inodes_usage_percent,
                 thresholds: self.config.thresholds,
-                missing_bytes: goal.as_ref().map(|goal| missing_bytes(goal, &filesystem)),
+                need: goal.and_then(|goal| SpaceNeed::of(&[goal], &measured)),
             });
         }
-        let pressure = self.pressure_on_images(&measured).await?;
-        let missing = disks.iter().filter_map(|disk| disk.missing_bytes);
-        let missing = missing.chain(pressure.iter().map(|(_, bytes)| *bytes)).max().unwrap_or(0);
-        let freed_by_age: u64 = plan.by_age.iter().map(|removal| removal.expected_freed_bytes).sum();
-        let needed = needed_by_the_books(&plan.by_space, missing.saturating_sub(freed_by_age)).len();
-        let mut removals = if self.config.image_loop { plan.by_age } else { Vec::new() };
-        removals.extend(plan.by_space.into_iter().take(needed));
-        Ok(ImagePreview { removals, disks, pressure, first_contact, now: observation.started })
+        let fired = self.pressure_on_images(&measured).await?;
+        // What is too old goes in any case, but not if only an eviction signal removes images.
+        let certain = if self.config.image_loop { plan.by_age.len() } else { 0 };
+        let mut removals: Vec<Removal> = plan.by_age.into_iter().chain(plan.by_space).collect();
+        find_freed_space(&self.client, &mut self.memory, &mut removals).await;
+        let goals = |after: &[Filesystem]| -> Result<Vec<Goal>> {
+            let assessed = images::assess_all(after, &self.config)?;
+            let over = assessed.into_iter().filter_map(|(_, found)| found.goal);
+            let over = over.filter(|_| self.config.image_loop);
+            Ok(over.chain(fired.iter().map(|(_, goal)| goal.clone())).collect())
+        };
+        let found = forecast(&removals, certain, &observation.images, &measured, goals)?;
+        removals.truncate(found.most);
+        let pressure =
+            fired.iter().map(|(signal, goal)| (*signal, SpaceNeed::of(&[goal.clone()], &measured)));
+        Ok(ImagePreview {
+            removals,
+            fewest: found.fewest,
+            uncertainty: found.uncertainty,
+            disks,
+            pressure: pressure.collect(),
+            first_contact,
+            now: observation.started,
+        })
     }
 
-    /// The eviction signals that fire now and remove images, and the bytes that each lacks. Soft thresholds need time
-    /// to fire, which a single observation does not have.
-    async fn pressure_on_images(&self, measured: &[Filesystem]) -> Result<Vec<(pressure::Signal, u64)>> {
+    /// The eviction signals that fire now and remove images, with the goal of each on an image filesystem. Soft thresholds need
+    /// time to fire, which a single observation does not have.
+    async fn pressure_on_images(&self, measured: &[Filesystem]) -> Result<Vec<(pressure::Signal, Goal)>> {
         if self.config.eviction.is_empty() {
             return Ok(Vec::new());
         }
@@ -220,18 +247,8 @@ impl Agent {
             self.memory.ages.now(),
         );
         let on_images = fired.into_iter().filter(|one| one.reclaims.contains(&Reclaim::Images));
-        let missing = |one: &Pressure| {
-            let filesystem = measured.iter().find(|disk| disk.path == one.goal.path).or(measured.first());
-            filesystem.map_or(0, |filesystem| missing_bytes(&one.goal, filesystem))
-        };
-        Ok(on_images.map(|one| (one.signal, missing(&one))).collect())
-    }
-}
-
-/// Returns the bytes that a goal lacks. If only inodes are short, it is unknown in advance how many each image uses.
-fn missing_bytes(goal: &Goal, filesystem: &Filesystem) -> u64 {
-    match goal.missing_bytes(filesystem) {
-        0 => u64::MAX,
-        bytes => bytes,
+        Ok(on_images
+            .map(|Pressure { signal, goal, .. }| (signal, super::on_images(goal, measured)))
+            .collect())
     }
 }

@@ -29,15 +29,15 @@ const REPORT_PERIOD: Duration = IMAGE_PERIOD;
 pub struct SoleAgent {
     pub(super) agent: Agent,
     pub(super) state: StateDirectory,
-    /// Held for its lock, which ends with the process in any case.
-    _runtime: Option<File>,
+    /// Held for their locks, which end with the process in any case.
+    _runtime: Option<Vec<File>>,
 }
 
 /// Keeps other agents from a runtime and from a state directory.
 #[derive(Debug)]
 pub struct Locks {
     state: StateDirectory,
-    runtime: Option<File>,
+    runtime: Option<Vec<File>>,
 }
 
 impl Locks {

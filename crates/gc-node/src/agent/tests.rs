@@ -131,6 +131,7 @@ fn outcome(number: u64, failure: Option<&str>) -> (Removal, Outcome) {
         reason: gc_collectors::images::plan::RemovalReason::Space,
         size_bytes: 1,
         expected_freed_bytes: 1,
+        freed_space: None,
         first_seen: UnixNanoseconds(0),
         last_used: None,
         irreplaceable: false,

@@ -221,3 +221,29 @@ fn every_metric_of_alerts_dashboard_and_manual_exists() {
     let missing: Vec<_> = wanted.difference(&declared).collect();
     assert!(missing.is_empty(), "{missing:?} are not among {declared:?}");
 }
+
+/// Alerts and panels about nodes name metrics of the agent, which the reference lists.
+#[test]
+fn alerts_and_panels_about_nodes_name_metrics_that_there_are() {
+    let reference = read("docs/reference/metrics.md");
+    let mut wanted = BTreeSet::new();
+    let rule = &manifests("deploy/monitoring", &["prometheusrule.yaml"])[0];
+    for alert in rule["spec"]["groups"][1]["rules"].as_array().unwrap() {
+        wanted.extend(metrics_of(alert["expr"].as_str().unwrap()));
+        for part in ["summary", "description"] {
+            assert!(alert["annotations"][part].is_string(), "{alert}");
+        }
+    }
+    let dashboard = read("deploy/monitoring/dashboard-node.json");
+    assert_eq!(dashboard, read("deploy/helm/kubegc/files/dashboard-node.json"));
+    let dashboard: Value = serde_json::from_str(&dashboard).unwrap();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().unwrap() {
+            wanted.extend(metrics_of(target["expr"].as_str().unwrap()));
+        }
+    }
+    assert!(wanted.len() > 4, "{wanted:?}");
+    for metric in wanted {
+        assert!(reference.contains(&format!("`{metric}`")), "{metric}");
+    }
+}

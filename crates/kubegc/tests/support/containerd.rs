@@ -576,6 +576,12 @@ impl TestImage {
         Self { name: name.into(), layers: vec![random_layer(seed, bytes)], command: vec!["/none".into()] }
     }
 
+    /// A layer that all images with this base share, and one of its own.
+    pub fn on_base(name: &str, base: (u64, usize), own: (u64, usize)) -> Self {
+        let layers = [base, own].map(|(seed, bytes)| random_layer(seed, bytes)).into();
+        Self { name: name.into(), layers, command: vec!["/none".into()] }
+    }
+
     /// busybox (a layer that all such images share), and unique bytes if any are asked for.
     pub fn with_busybox(name: &str, seed: u64, bytes: usize, command: &[&str]) -> Self {
         let mut layers = vec![tar(&[("bin/busybox", 0o755, &std::fs::read(BUSYBOX).unwrap())])];

@@ -11,7 +11,7 @@ use gc_collectors::containers::sandboxes::{SandboxRemoval, SandboxRemovalReason}
 use gc_collectors::images::history::ImageRecord;
 use gc_collectors::images::layers::LayerUsers;
 use gc_collectors::images::plan::{Removal, RemovalReason};
-use gc_collectors::images::space::{BinaryBytes, Thresholds};
+use gc_collectors::images::space::{BinaryBytes, SpaceNeed, Thresholds};
 use gc_collectors::images::{Image, ImageId};
 use gc_collectors::node_report::Tally;
 use gc_collectors::pressure::Signal;
@@ -100,14 +100,18 @@ pub(super) fn write_value(value: &Value, format: Format, out: &mut impl Write) -
 fn disk_use(disk: &DiskUse) -> String {
     let Thresholds { high_percent, low_percent } = disk.thresholds;
     let used = format!("{}: {} % used", disk.path, disk.usage_percent);
-    match disk.missing_bytes {
+    match &disk.need {
         None => format!("{used}, below its threshold of {high_percent} %."),
-        Some(u64::MAX) => format!(
-            "{used} ({} % of inodes), threshold {high_percent} → {low_percent}: inodes are needed.",
-            disk.inodes_usage_percent
-        ),
-        Some(bytes) => {
-            format!("{used}, threshold {high_percent} → {low_percent}: {} needed.", BinaryBytes(bytes))
+        Some(need) if need.inodes > 0 => {
+            let bytes =
+                if need.bytes > 0 { format!("{} and ", BinaryBytes(need.bytes)) } else { String::new() };
+            format!(
+                "{used} ({} % of inodes), threshold {high_percent} → {low_percent}: {bytes}{} inodes needed.",
+                disk.inodes_usage_percent, need.inodes
+            )
+        }
+        Some(need) => {
+            format!("{used}, threshold {high_percent} → {low_percent}: {} needed.", BinaryBytes(need.bytes))
         }
     }
 }
@@ -137,9 +141,16 @@ fn freed(preview: &ImagePreview) -> u64 {
     preview.removals.iter().map(|removal| removal.expected_freed_bytes).sum()
 }
 
+/// Returns the name of the sizes of a preview.
+fn sizes_name(preview: &ImagePreview) -> &'static str {
+    let is_measured = preview.removals.iter().all(|removal| removal.freed_space.is_some());
+    if is_measured { "measured" } else { "nominal" }
+}
+
 fn image_preview_values(preview: &ImagePreview) -> Map<String, Value> {
-    let value = |removal: &Removal| {
+    let value = |(place, removal): (usize, &Removal)| {
         json!({
+            "certain": place < preview.fewest,
             "id": removal.id.as_str(), "name": &*removal.name, "reason": reason(removal.reason),
             "sizeBytes": removal.size_bytes, "expectedFreedBytes": removal.expected_freed_bytes,
             "firstSeenUnixNanoseconds": removal.first_seen.0,
@@ -147,19 +158,29 @@ fn image_preview_values(preview: &ImagePreview) -> Map<String, Value> {
             "irreplaceable": removal.irreplaceable,
         })
     };
-    let images: Vec<Value> = preview.removals.iter().map(value).collect();
-    let needed = |bytes: u64| if bytes == u64::MAX { Value::Null } else { bytes.into() };
+    let images: Vec<Value> = preview.removals.iter().enumerate().map(value).collect();
+    let missing = |need: Option<&SpaceNeed>| {
+        let part = |of: fn(&SpaceNeed) -> u64| need.map(of).filter(|missing| *missing > 0);
+        (part(|need| need.bytes), part(|need| need.inodes))
+    };
     let disk = |disk: &DiskUse| {
+        let (bytes, inodes) = missing(disk.need.as_ref());
         json!({
             "path": &*disk.path, "usagePercent": disk.usage_percent,
             "inodesUsagePercent": disk.inodes_usage_percent,
-            "overThreshold": disk.missing_bytes.is_some(),
-            "missingBytes": disk.missing_bytes.map_or(Value::Null, needed),
+            "overThreshold": disk.need.is_some(), "missingBytes": bytes, "missingInodes": inodes,
         })
     };
-    let signal = |(signal, bytes): &(Signal, u64)| json!({"signal": signal.to_string(), "missingBytes": needed(*bytes)});
+    let signal = |(signal, need): &(Signal, Option<SpaceNeed>)| {
+        let (bytes, inodes) = missing(need.as_ref());
+        json!({"signal": signal.to_string(), "missingBytes": bytes, "missingInodes": inodes})
+    };
     let values = [
         ("images", images.into()),
+        ("fewestImages", preview.fewest.into()),
+        ("mostImages", preview.removals.len().into()),
+        ("uncertainty", preview.uncertainty.map(|why| why.to_string()).into()),
+        ("sizes", sizes_name(preview).into()),
         ("expectedFreedBytes", freed(preview).into()),
         ("filesystems", preview.disks.iter().map(disk).collect::<Vec<_>>().into()),
         ("evictionSignals", preview.pressure.iter().map(signal).collect::<Vec<_>>().into()),
@@ -182,9 +203,12 @@ fn write_image_preview(preview: &ImagePreview, format: Format, out: &mut impl Wr
         writeln!(out, "No image would be removed.")?;
         return Ok(());
     }
-    let mut table = Table::new(&["#", "IMAGE", "ID", "SIZE", "FREES", "AGE", "LAST USED", "WHY"]);
+    let is_measured = sizes_name(preview) == "measured";
+    let frees = if is_measured { "FREES" } else { "FREES (NOMINAL)" };
+    let mut table = Table::new(&["#", "IMAGE", "ID", "NOMINAL SIZE", frees, "AGE", "LAST USED", "WHY"]);
     for (place, removal) in preview.removals.iter().enumerate() {
         let warning = if removal.irreplaceable { " (cannot be pulled again)" } else { "" };
+        let certainty = if place < preview.fewest { "" } else { ", if it is still needed then" };
         table.row(vec![
             (place + 1).to_string(),
             removal.name.to_string(),
@@ -193,16 +217,21 @@ fn write_image_preview(preview: &ImagePreview, format: Format, out: &mut impl Wr
             BinaryBytes(removal.expected_freed_bytes).to_string(),
             age(preview.now.since(removal.first_seen)),
             removal.last_used.map_or("never".into(), |used| age(preview.now.since(used))),
-            format!("{}{warning}", reason(removal.reason)),
+            format!("{}{certainty}{warning}", reason(removal.reason)),
         ]);
     }
     table.write(out)?;
-    writeln!(
-        out,
-        "{} images would be removed, which is expected to free {}.",
-        preview.removals.len(),
-        BinaryBytes(freed(preview))
-    )?;
+    let (fewest, most, frees) = (preview.fewest, preview.removals.len(), BinaryBytes(freed(preview)));
+    match &preview.uncertainty {
+        None => writeln!(out, "{most} images would be removed, which is expected to free {frees}.")?,
+        Some(why) => writeln!(
+            out,
+            "Between {fewest} and {most} images would be removed, which is expected to free at most {frees}: {why}."
+        )?,
+    }
+    if !is_measured {
+        writeln!(out, "Sizes are nominal: the runtime does not tell what an image occupies.")?;
+    }
     Ok(())
 }
 

@@ -1,0 +1,373 @@
+//! The stores of containerd below CRI: content, snapshots, and who refers to them.
+//!
+//! CRI reports one nominal size for each image. containerd knows the size of each blob and of each snapshot, and by its
+//! labels which image needs which, so that what a removal frees is known before it is made. The references are those that
+//! containerd's own garbage collection follows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gc_types::UnixNanoseconds;
+
+use super::account::Holder;
+use super::plan::{Removal, Space};
+
+/// Content is allocated in blocks of this many bytes.
+const BLOCK_BYTES: u64 = 4096;
+/// Inodes of a snapshot that its usage does not count: its own directory, and its work directory.
+const SNAPSHOT_DIRECTORIES: u64 = 2;
+const LABEL_ROOT: &str = "containerd.io/gc.root";
+const LABEL_EXPIRES: &str = "containerd.io/gc.expire";
+const LABEL_FLAT: &str = "containerd.io/gc.flat";
+const LABEL_CONTENT: &str = "containerd.io/gc.ref.content";
+const LABEL_SNAPSHOT: &str = "containerd.io/gc.ref.snapshot.";
+
+/// Labels of an object of containerd.
+pub type Labels = BTreeMap<String, String>;
+
+/// A name of an image in containerd, and the content that it names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageName {
+    /// A reference, or a digest.
+    pub name: String,
+    /// The digest of its index or manifest.
+    pub target: String,
+    /// Its labels.
+    pub labels: Labels,
+}
+
+/// A container of containerd; sandboxes are containers, too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerRecord {
+    /// Its identifier.
+    pub id: String,
+    /// The snapshotter of its root filesystem.
+    pub snapshotter: String,
+    /// The snapshot that is its root filesystem.
+    pub snapshot: String,
+    /// Its labels.
+    pub labels: Labels,
+}
+
+/// A lease, which holds what it lists until it expires.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaseRecord {
+    /// Its identifier.
+    pub id: String,
+    /// Its labels.
+    pub labels: Labels,
+    /// Identifier and type of what it holds.
+    pub resources: Vec<(String, String)>,
+}
+
+/// A blob of the content store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Blob {
+    /// Its digest.
+    pub digest: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Its labels.
+    pub labels: Labels,
+}
+
+/// A snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The snapshotter that has it.
+    pub snapshotter: String,
+    /// Its key.
+    pub name: String,
+    /// The key of its parent; empty if it has none.
+    pub parent: String,
+    /// True if it cannot change any more, so that its usage is a constant.
+    pub is_committed: bool,
+    /// Its labels.
+    pub labels: Labels,
+    /// When it was changed last.
+    pub updated: UnixNanoseconds,
+    /// Disk usage as the snapshotter reports it, without its parents; `None` if it is unknown.
+    pub usage: Option<Space>,
+}
+
+/// An upload of content that has not ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ingest {
+    /// Its reference.
+    pub reference: String,
+    /// Bytes written so far.
+    pub bytes: u64,
+    /// The moment of its last write.
+    pub updated: UnixNanoseconds,
+}
+
+/// Everything that one namespace of containerd has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its name; Kubernetes uses `k8s.io`.
+    pub name: String,
+    /// Names of images.
+    pub images: Vec<ImageName>,
+    /// Containers and sandboxes.
+    pub containers: Vec<ContainerRecord>,
+    /// Leases.
+    pub leases: Vec<LeaseRecord>,
+    /// Content.
+    pub content: Vec<Blob>,
+    /// Snapshots of all snapshotters.
+    pub snapshots: Vec<Snapshot>,
+    /// Uploads that have not ended.
+    pub ingests: Vec<Ingest>,
+    /// Digests of blobs in other namespaces. A blob of several namespaces is stored once.
+    pub foreign_content: BTreeSet<String>,
+}
+
+/// A blob by its digest, or a snapshot by its snapshotter and key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Node<'a> {
+    /// A blob.
+    Blob(&'a str),
+    /// A snapshot.
+    Snapshot(&'a str, &'a str),
+}
+
+/// The references of one namespace.
+#[derive(Debug)]
+pub struct References<'a> {
+    namespace: &'a Namespace,
+    blobs: BTreeMap<&'a str, &'a Blob>,
+    snapshots: BTreeMap<(&'a str, &'a str), &'a Snapshot>,
+}
+
+impl<'a> References<'a> {
+    /// Indexes a namespace.
+    #[must_use]
+    pub fn of(namespace: &'a Namespace) -> Self {
+        let blobs = namespace.content.iter().map(|blob| (&*blob.digest, blob)).collect();
+        let snapshots =
+            namespace.snapshots.iter().map(|one| ((&*one.snapshotter, &*one.name), one)).collect();
+        Self { namespace, blobs, snapshots }
+    }
+
+    /// Adds everything that is reached from some nodes.
+    fn reach(&self, from: impl IntoIterator<Item = Node<'a>>, reached: &mut BTreeSet<Node<'a>>) {
+        let mut waiting: Vec<Node<'a>> = from.into_iter().collect();
+        while let Some(node) = waiting.pop() {
+            let labels = match &node {
+                Node::Blob(digest) => self.blobs.get(digest).map(|blob| &blob.labels),
+                Node::Snapshot(snapshotter, name) => {
+                    self.snapshots.get(&(snapshotter, name)).map(|one| &one.labels)
+                }
+            };
+            // A reference may lead to content of another platform, which was never fetched.
+            let Some(labels) = labels else { continue };
+            if !reached.insert(node.clone()) {
+                continue;
+            }
+            waiting.extend(references(labels));
+            if let Node::Snapshot(snapshotter, name) = node
+                && let Some(one) =
+                    self.snapshots.get(&(snapshotter, name)).filter(|one| !one.parent.is_empty())
+            {
+                waiting.push(Node::Snapshot(&one.snapshotter, &one.parent));
+            }
+        }
+    }
+
+    /// Everything that an image's name needs.
+    fn of_name(&self, image: &'a ImageName) -> BTreeSet<Node<'a>> {
+        let mut reached = BTreeSet::new();
+        self.reach(references(&image.labels).chain([Node::Blob(&image.target)]), &mut reached);
+        reached
+    }
+
+    /// Everything that is reached from what one kind of holder refers to.
+    #[must_use]
+    pub fn held_by(&self, holder: Holder, now: UnixNanoseconds) -> BTreeSet<Node<'a>> {
+        let mut reached = BTreeSet::new();
+        match holder {
+            Holder::Image => {
+                for image in &self.namespace.images {
+                    self.reach(references(&image.labels).chain([Node::Blob(&image.target)]), &mut reached);
+                }
+            }
+            Holder::Container => {
+                for container in &self.namespace.containers {
+                    let root = Node::Snapshot(&container.snapshotter, &container.snapshot);
+                    self.reach(references(&container.labels).chain([root]), &mut reached);
+                }
+            }
+            Holder::Lease => {
+                for lease in self.namespace.leases.iter().filter(|lease| !lease.is_expired(now)) {
+                    let nodes = lease.resources.iter().filter_map(|(id, kind)| resource(id, kind));
+                    if lease.labels.contains_key(LABEL_FLAT) {
+                        reached.extend(nodes);
+                    } else {
+                        self.reach(references(&lease.labels).chain(nodes), &mut reached);
+                    }
+                }
+            }
+            Holder::Label => {
+                let blobs = self.namespace.content.iter().filter(|blob| is_root(&blob.labels, now));
+                self.reach(blobs.map(|blob| Node::Blob(&blob.digest)), &mut reached);
+                let snapshots = self.namespace.snapshots.iter().filter(|one| is_root(&one.labels, now));
+                self.reach(snapshots.map(|one| Node::Snapshot(&one.snapshotter, &one.name)), &mut reached);
+            }
+            Holder::OtherNamespace | Holder::Ingest | Holder::Nothing => {}
+        }
+        reached
+    }
+
+    /// Everything that is held by something else than an image: containers, leases that have not expired, and labels.
+    #[must_use]
+    pub fn held(&self, now: UnixNanoseconds) -> BTreeSet<Node<'a>> {
+        [Holder::Container, Holder::Lease, Holder::Label]
+            .into_iter()
+            .flat_map(|holder| self.held_by(holder, now))
+            .collect()
+    }
+
+    /// All blobs and snapshots.
+    pub fn all(&self) -> impl Iterator<Item = Node<'a>> {
+        let blobs = self.blobs.keys().map(|digest| Node::Blob(digest));
+        blobs.chain(self.snapshots.keys().map(|(snapshotter, name)| Node::Snapshot(snapshotter, name)))
+    }
+
+    /// Reports whether another namespace has this blob, too.
+    #[must_use]
+    pub fn is_foreign(&self, node: &Node<'_>) -> bool {
+        matches!(node, Node::Blob(digest) if self.namespace.foreign_content.contains(*digest))
+    }
+
+    /// The parent of a snapshot, if it has one.
+    #[must_use]
+    pub fn parent(&self, snapshotter: &str, name: &str) -> Option<&'a str> {
+        let one = self.snapshots.get(&(snapshotter, name))?;
+        (!one.parent.is_empty()).then_some(&*one.parent)
+    }
+
+    /// What a node occupies; `None` if that is unknown.
+    pub(super) fn space(&self, node: &Node<'_>, disk: Disk) -> Option<Space> {
+        match node {
+            Node::Blob(_) if !disk.has_content => Some(Space::default()),
+            Node::Blob(digest) => {
+                let bytes = self.blobs.get(digest)?.bytes.next_multiple_of(BLOCK_BYTES);
+                Some(Space { bytes, inodes: 1 })
+            }
+            Node::Snapshot(snapshotter, name) => {
+                let usage = self.snapshots.get(&(*snapshotter, *name))?.usage?;
+                let directories = SNAPSHOT_DIRECTORIES * disk.directory_bytes;
+                Some(Space { bytes: usage.bytes + directories, inodes: usage.inodes + SNAPSHOT_DIRECTORIES })
+            }
+        }
+    }
+}
+
+impl LeaseRecord {
+    /// Reports whether it has expired, so that containerd's next garbage collection removes it.
+    #[must_use]
+    pub fn is_expired(&self, now: UnixNanoseconds) -> bool {
+        self.labels.get(LABEL_EXPIRES).and_then(|text| moment(text)).is_some_and(|expiry| expiry < now)
+    }
+}
+
+/// Reads a moment as containerd writes it (RFC 3339).
+fn moment(text: &str) -> Option<UnixNanoseconds> {
+    let at: jiff::Timestamp = text.parse().ok()?;
+    i64::try_from(at.as_nanosecond()).ok().map(UnixNanoseconds)
+}
+
+fn is_root(labels: &Labels, now: UnixNanoseconds) -> bool {
+    let is_expired =
+        labels.get(LABEL_EXPIRES).and_then(|text| moment(text)).is_some_and(|expiry| expiry < now);
+    labels.contains_key(LABEL_ROOT) && !is_expired
+}
+
+/// The nodes that labels refer to.
+fn references(labels: &Labels) -> impl Iterator<Item = Node<'_>> {
+    labels.iter().filter_map(|(key, value)| {
+        if let Some(snapshotter) = key.strip_prefix(LABEL_SNAPSHOT) {
+            let snapshotter = snapshotter.split_once('/').map_or(snapshotter, |(name, _)| name);
+            return Some(Node::Snapshot(snapshotter, value));
+        }
+        let rest = key.strip_prefix(LABEL_CONTENT)?;
+        (rest.is_empty() || rest.starts_with(['.', '/'])).then_some(Node::Blob(value))
+    })
+}
+
+/// The node that a lease holds; `None` for an ingest.
+fn resource<'a>(id: &'a str, kind: &'a str) -> Option<Node<'a>> {
+    match kind.split_once('/') {
+        Some(("snapshots", snapshotter)) => Some(Node::Snapshot(snapshotter, id)),
+        None if kind == "content" => Some(Node::Blob(id)),
+        _ => None,
+    }
+}
+
+/// Facts about the disk of the images that containerd does not report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Bytes of a small directory: 4,096 on ext4, none on tmpfs.
+    pub directory_bytes: u64,
+    /// True if content lies on it, too.
+    pub has_content: bool,
+}
+
+/// Sets what each removal of a list frees, if it is made in this order and each before it too. Returns false, and changes
+/// nothing, if that is not known of all of them.
+pub fn set_freed_space(
+    list: &mut [Removal],
+    namespace: &Namespace,
+    disk: Disk,
+    now: UnixNanoseconds,
+) -> bool {
+    let references = References::of(namespace);
+    let mut owners: BTreeMap<&str, BTreeSet<Node<'_>>> =
+        list.iter().map(|removal| (removal.id.digits(), BTreeSet::new())).collect();
+    let mut held = references.held(now);
+    held.extend(namespace.foreign_content.iter().map(|digest| Node::Blob(digest)));
+    for image in &namespace.images {
+        let nodes = references.of_name(image);
+        let blobs = nodes.iter().filter_map(|node| match node {
+            Node::Blob(digest) => digest.split_once(':').map(|(_, digits)| digits),
+            Node::Snapshot(..) => None,
+        });
+        let ids: Vec<&str> = blobs.filter(|digits| owners.contains_key(digits)).collect();
+        match ids.as_slice() {
+            [id] => {
+                if let Some(owned) = owners.get_mut(id) {
+                    owned.extend(nodes);
+                }
+            }
+            // An image that stays.
+            [] => held.extend(nodes),
+            // Content of several platforms: which of the images has this name is not known.
+            _ => return false,
+        }
+    }
+    let mut holders: BTreeMap<&Node<'_>, usize> = BTreeMap::new();
+    for node in owners.values().flatten() {
+        *holders.entry(node).or_insert(0) += 1;
+    }
+    let mut found = Vec::with_capacity(list.len());
+    for removal in &*list {
+        let Some(owned) = owners.get(removal.id.digits()).filter(|owned| !owned.is_empty()) else {
+            return false;
+        };
+        let mut freed = Space::default();
+        for node in owned {
+            let Some(left) = holders.get_mut(node) else { continue };
+            *left = left.saturating_sub(1);
+            if *left > 0 || held.contains(node) {
+                continue;
+            }
+            let Some(space) = references.space(node, disk) else { return false };
+            freed = freed.and(space);
+        }
+        found.push(freed);
+    }
+    for (removal, freed) in list.iter_mut().zip(found) {
+        removal.expected_freed_bytes = freed.bytes;
+        removal.freed_space = Some(freed);
+    }
+    true
+}

@@ -1,0 +1,290 @@
+//! containerd's own API, at the socket where it serves CRI.
+
+mod messages;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use gc_collectors::images::plan::Space;
+use gc_collectors::images::stores::{
+    Blob, ContainerRecord, ImageName, Ingest, LeaseRecord, Namespace, Snapshot,
+};
+use gc_types::UnixNanoseconds;
+use prost::Message;
+
+use crate::client::{done, method};
+use crate::{CriClient, CriError, protocol::Empty};
+
+/// The namespace of Kubernetes.
+const KUBERNETES: &str = "k8s.io";
+/// The header that names the namespace of a call.
+const NAMESPACE_HEADER: &str = "containerd-namespace";
+/// Maximum number of concurrent calls about single objects.
+const PARALLEL_CALLS: usize = 16;
+/// The kind of a snapshot that does not change any more.
+const COMMITTED: i32 = 3;
+const CONTENT_PLUGIN: &str = "io.containerd.content.v1";
+const SNAPSHOTTER_PLUGIN: &str = "io.containerd.snapshotter.v1";
+
+/// Usage of committed snapshots by snapshotter and key: they never change.
+pub type SnapshotUsages = BTreeMap<(String, String), Space>;
+
+/// Where containerd's stores lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreRoots {
+    /// The content store.
+    pub content: Option<PathBuf>,
+    /// Each snapshotter, with the directory of its snapshots if it has one.
+    pub snapshotters: BTreeMap<String, Option<PathBuf>>,
+}
+
+/// Everything that containerd's API lists of the stores below CRI.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerdStores {
+    /// The namespace of Kubernetes.
+    pub kubernetes: Namespace,
+    /// Where the stores lie.
+    pub roots: StoreRoots,
+}
+
+impl CriClient {
+    /// Reads the stores of the namespace of Kubernetes. `None` if the runtime is not containerd. `usages` has what is known of
+    /// snapshots, and is brought up to date. Usage of snapshots that still change is read only if `all_usages` is set, because
+    /// containerd walks their files.
+    pub async fn containerd_stores(
+        &self,
+        usages: &mut SnapshotUsages,
+        all_usages: bool,
+    ) -> Result<Option<ContainerdStores>, CriError> {
+        let plugins: messages::PluginList = match self
+            .containerd("containerd.services.introspection.v1.Introspection/Plugins", Empty {})
+            .await
+        {
+            Err(CriError::Unimplemented { .. }) => return Ok(None),
+            other => other?,
+        };
+        let roots = roots(plugins);
+        let snapshots = self.snapshots(&roots, usages, all_usages).await?;
+        let kubernetes = Namespace {
+            name: KUBERNETES.into(),
+            images: self.image_names().await?,
+            containers: self.container_records().await?,
+            leases: self.leases().await?,
+            content: self.content().await?,
+            snapshots,
+            ingests: self.ingests().await?,
+            foreign_content: self.foreign_content().await?,
+        };
+        Ok(Some(ContainerdStores { kubernetes, roots }))
+    }
+
+    /// Digests of the blobs of all other namespaces.
+    async fn foreign_content(&self) -> Result<BTreeSet<String>, CriError> {
+        let namespaces: messages::NamespaceList =
+            self.containerd("containerd.services.namespaces.v1.Namespaces/List", Empty {}).await?;
+        let mut found = BTreeSet::new();
+        for one in namespaces.namespaces.iter().filter(|one| one.name != KUBERNETES) {
+            let parts: Vec<messages::ContentList> = self
+                .containerd_list("containerd.services.content.v1.Content/List", Empty {}, &one.name)
+                .await?;
+            found.extend(parts.into_iter().flat_map(|part| part.info).map(|info| info.digest));
+        }
+        Ok(found)
+    }
+
+    async fn image_names(&self) -> Result<Vec<ImageName>, CriError> {
+        let listed: messages::ImageList =
+            self.containerd("containerd.services.images.v1.Images/List", Empty {}).await?;
+        let named = |image: messages::Image| ImageName {
+            name: image.name,
+            target: image.target.unwrap_or_default().digest,
+            labels: image.labels,
+        };
+        Ok(listed.images.into_iter().map(named).collect())
+    }
+
+    async fn container_records(&self) -> Result<Vec<ContainerRecord>, CriError> {
+        let listed: messages::ContainerList =
+            self.containerd("containerd.services.containers.v1.Containers/List", Empty {}).await?;
+        let record = |one: messages::Container| ContainerRecord {
+            id: one.id,
+            snapshotter: one.snapshotter,
+            snapshot: one.snapshot_key,
+            labels: one.labels,
+        };
+        Ok(listed.containers.into_iter().map(record).collect())
+    }
+
+    async fn leases(&self) -> Result<Vec<LeaseRecord>, CriError> {
+        let listed: messages::LeaseList =
+            self.containerd("containerd.services.leases.v1.Leases/List", Empty {}).await?;
+        let with_resources = |lease: messages::Lease| async move {
+            let request = messages::LeaseRequest { id: lease.id.clone(), sync: false };
+            let held: Result<messages::ResourceList, CriError> =
+                self.containerd("containerd.services.leases.v1.Leases/ListResources", request).await;
+            let held = match held {
+                Err(error) if error.is_not_found() => messages::ResourceList::default(),
+                other => other?,
+            };
+            let resources = held.resources.into_iter().map(|one| (one.id, one.r#type)).collect();
+            Ok::<_, CriError>(LeaseRecord { id: lease.id, labels: lease.labels, resources })
+        };
+        stream::iter(listed.leases).map(with_resources).buffer_unordered(PARALLEL_CALLS).try_collect().await
+    }
+
+    async fn content(&self) -> Result<Vec<Blob>, CriError> {
+        let parts: Vec<messages::ContentList> =
+            self.containerd_list("containerd.services.content.v1.Content/List", Empty {}, KUBERNETES).await?;
+        let blob = |info: messages::ContentInfo| Blob {
+            digest: info.digest,
+            bytes: info.size.try_into().unwrap_or(0),
+            labels: info.labels,
+        };
+        Ok(parts.into_iter().flat_map(|part| part.info).map(blob).collect())
+    }
+
+    async fn ingests(&self) -> Result<Vec<Ingest>, CriError> {
+        let listed: messages::IngestList =
+            self.containerd("containerd.services.content.v1.Content/ListStatuses", Empty {}).await?;
+        let ingest = |one: messages::IngestStatus| Ingest {
+            reference: one.reference,
+            bytes: one.offset.try_into().unwrap_or(0),
+            updated: moment(one.updated_at),
+        };
+        Ok(listed.statuses.into_iter().map(ingest).collect())
+    }
+
+    async fn snapshots(
+        &self,
+        roots: &StoreRoots,
+        usages: &mut SnapshotUsages,
+        all_usages: bool,
+    ) -> Result<Vec<Snapshot>, CriError> {
+        let mut found = Vec::new();
+        for snapshotter in roots.snapshotters.keys() {
+            let request = messages::SnapshotListRequest { snapshotter: snapshotter.clone() };
+            let parts: Vec<messages::SnapshotList> = self
+                .containerd_list("containerd.services.snapshots.v1.Snapshots/List", request, KUBERNETES)
+                .await?;
+            found.extend(parts.into_iter().flat_map(|part| part.info).map(|info| Snapshot {
+                snapshotter: snapshotter.clone(),
+                name: info.name,
+                parent: info.parent,
+                is_committed: info.kind == COMMITTED,
+                labels: info.labels,
+                updated: moment(info.updated_at),
+                usage: None,
+            }));
+        }
+        let key = |one: &Snapshot| (one.snapshotter.clone(), one.name.clone());
+        let unknown = found.iter().filter(|one| one.is_committed || all_usages).map(key);
+        let unknown: Vec<_> = unknown.filter(|key| !usages.contains_key(key)).collect();
+        let read: Vec<Option<((String, String), Space)>> = stream::iter(unknown)
+            .map(|key| self.snapshot_usage(key))
+            .buffer_unordered(PARALLEL_CALLS)
+            .try_collect()
+            .await?;
+        usages.extend(read.into_iter().flatten());
+        for one in &mut found {
+            one.usage = usages.get(&key(one)).copied();
+        }
+        let lasting = found.iter().filter(|one| one.is_committed);
+        *usages = lasting.filter_map(|one| Some((key(one), one.usage?))).collect();
+        Ok(found)
+    }
+
+    /// `None` if it is gone.
+    async fn snapshot_usage(
+        &self,
+        key: (String, String),
+    ) -> Result<Option<((String, String), Space)>, CriError> {
+        let request = messages::SnapshotRequest { snapshotter: key.0.clone(), key: key.1.clone() };
+        let answer: Result<messages::SnapshotUsage, CriError> =
+            self.containerd("containerd.services.snapshots.v1.Snapshots/Usage", request).await;
+        let usage = match answer {
+            Err(error) if error.is_not_found() => return Ok(None),
+            other => other?,
+        };
+        let count = |number: i64| u64::try_from(number).unwrap_or(0);
+        Ok(Some((key, Space { bytes: count(usage.size), inodes: count(usage.inodes) })))
+    }
+
+    /// One call in the namespace of Kubernetes.
+    async fn containerd<Q, A>(&self, call: &'static str, request: Q) -> Result<A, CriError>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        self.call_within::<Q, A>(call, in_namespace(request, KUBERNETES), self.request_timeout()).await
+    }
+
+    /// All messages of a stream, or an error.
+    async fn containerd_list<Q, A>(
+        &self,
+        call: &'static str,
+        request: Q,
+        namespace: &str,
+    ) -> Result<Vec<A>, CriError>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        let limit = self.request_timeout();
+        let read = async {
+            let stream: tonic::Streaming<A> =
+                self.open_stream::<Q, A>(call, in_namespace(request, namespace)).await?;
+            stream.map_err(|status| CriError::of(method(call), limit, &status)).try_collect().await
+        };
+        let timeout = CriError::Timeout { call: method(call), limit };
+        tokio::time::timeout(limit, read).await.unwrap_or(Err(timeout))
+    }
+
+    /// Aborts an ingest. Succeeds if it is already gone.
+    pub async fn abort_ingest(&self, reference: &str) -> Result<(), CriError> {
+        let request = messages::IngestRequest { reference: reference.into() };
+        done(self.containerd("containerd.services.content.v1.Content/Abort", request).await)
+    }
+
+    /// Removes a lease, and waits for the garbage collection of what it held. Succeeds if it is already gone.
+    pub async fn remove_lease(&self, id: &str) -> Result<(), CriError> {
+        let request = messages::LeaseRequest { id: id.into(), sync: true };
+        done(self.containerd("containerd.services.leases.v1.Leases/Delete", request).await)
+    }
+
+    /// Removes a snapshot. containerd refuses one that has children. Succeeds if it is already gone.
+    pub async fn remove_snapshot(&self, snapshotter: &str, key: &str) -> Result<(), CriError> {
+        let request = messages::SnapshotRequest { snapshotter: snapshotter.into(), key: key.into() };
+        done(self.containerd("containerd.services.snapshots.v1.Snapshots/Remove", request).await)
+    }
+}
+
+fn moment(at: Option<messages::Moment>) -> UnixNanoseconds {
+    let at = at.unwrap_or_default();
+    let nanoseconds = at.seconds.saturating_mul(1_000_000_000);
+    UnixNanoseconds(nanoseconds.saturating_add(at.nanoseconds.into()))
+}
+
+fn in_namespace<Q>(request: Q, namespace: &str) -> tonic::Request<Q> {
+    let mut request = tonic::Request::new(request);
+    // The names of namespaces are identifiers, which are valid values.
+    if let Ok(value) = namespace.parse() {
+        request.metadata_mut().insert(NAMESPACE_HEADER, value);
+    }
+    request
+}
+
+fn roots(plugins: messages::PluginList) -> StoreRoots {
+    let mut roots = StoreRoots::default();
+    for plugin in plugins.plugins.into_iter().filter(|plugin| plugin.init_error.is_none()) {
+        let root = plugin.exports.get("root").map(PathBuf::from);
+        match (&*plugin.r#type, root) {
+            (CONTENT_PLUGIN, root) => roots.content = root,
+            (SNAPSHOTTER_PLUGIN, root) => {
+                roots.snapshotters.insert(plugin.id, root);
+            }
+            _ => {}
+        }
+    }
+    roots
+}
