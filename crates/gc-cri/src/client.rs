@@ -101,6 +101,8 @@ pub struct CriClient {
     endpoint: Endpoint,
     channel: Channel,
     options: Options,
+    /// The name by which the runtime calls itself.
+    runtime: Arc<str>,
     /// The runtime has no streaming lists: remembered, so that they are tried only once.
     unary_lists_only: Arc<AtomicBool>,
 }
@@ -119,9 +121,10 @@ impl CriClient {
         let channel = Transport::from_static("http://localhost")
             .connect_timeout(CONNECT_TIMEOUT)
             .connect_with_connector_lazy(connector);
-        let client = Self { endpoint, channel, options, unary_lists_only: Arc::default() };
+        let runtime = Arc::from("");
+        let client = Self { endpoint, channel, options, runtime, unary_lists_only: Arc::default() };
         let version = client.version().await?;
-        Ok((client, version))
+        Ok((Self { runtime: version.name.as_str().into(), ..client }, version))
     }
 
     /// Reports whether something listens at an endpoint, and this process may connect to it. Never waits for an
@@ -493,6 +496,11 @@ impl CriClient {
         let stream = grpc.server_streaming(request.into_request(), path(call), codec).await;
         let limit = self.options.request_timeout;
         stream.map(tonic::Response::into_inner).map_err(|status| CriError::of(method(call), limit, &status))
+    }
+
+    /// Reports whether the runtime has containerd's API beside CRI.
+    pub(crate) fn is_containerd(&self) -> bool {
+        &*self.runtime == "containerd"
     }
 
     /// Timeout of each call.

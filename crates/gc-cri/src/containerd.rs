@@ -2,7 +2,7 @@
 
 mod messages;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use futures::{StreamExt, TryStreamExt, stream};
@@ -20,6 +20,8 @@ use crate::{CriClient, CriError, protocol::Empty};
 const KUBERNETES: &str = "k8s.io";
 /// The header that names the namespace of a call.
 const NAMESPACE_HEADER: &str = "containerd-namespace";
+/// The lease whose removal makes containerd collect its garbage.
+const LEASE: &str = "kubegc-garbage-collection";
 /// Maximum number of concurrent calls about single objects.
 const PARALLEL_CALLS: usize = 16;
 /// The kind of a snapshot that does not change any more.
@@ -57,40 +59,37 @@ impl CriClient {
         usages: &mut SnapshotUsages,
         all_usages: bool,
     ) -> Result<Option<ContainerdStores>, CriError> {
-        let plugins: messages::PluginList = match self
-            .containerd("containerd.services.introspection.v1.Introspection/Plugins", Empty {})
-            .await
-        {
-            Err(CriError::Unimplemented { .. }) => return Ok(None),
-            other => other?,
-        };
+        if !self.is_containerd() {
+            return Ok(None);
+        }
+        let plugins: messages::PluginList =
+            self.containerd("containerd.services.introspection.v1.Introspection/Plugins", Empty {}).await?;
         let roots = roots(plugins);
         let snapshots = self.snapshots(&roots, usages, all_usages).await?;
-        let kubernetes = Namespace {
+        let mut kubernetes = Namespace {
             name: KUBERNETES.into(),
             images: self.image_names().await?,
             containers: self.container_records().await?,
             leases: self.leases().await?,
-            content: self.content().await?,
+            content: self.content(KUBERNETES).await?,
             snapshots,
             ingests: self.ingests().await?,
-            foreign_content: self.foreign_content().await?,
+            ..Namespace::default()
         };
-        Ok(Some(ContainerdStores { kubernetes, roots }))
-    }
-
-    /// Digests of the blobs of all other namespaces.
-    async fn foreign_content(&self) -> Result<BTreeSet<String>, CriError> {
         let namespaces: messages::NamespaceList =
             self.containerd("containerd.services.namespaces.v1.Namespaces/List", Empty {}).await?;
-        let mut found = BTreeSet::new();
-        for one in namespaces.namespaces.iter().filter(|one| one.name != KUBERNETES) {
-            let parts: Vec<messages::ContentList> = self
-                .containerd_list("containerd.services.content.v1.Content/List", Empty {}, &one.name)
-                .await?;
-            found.extend(parts.into_iter().flat_map(|part| part.info).map(|info| info.digest));
+        for other in namespaces.namespaces.iter().map(|one| &*one.name).filter(|name| *name != KUBERNETES) {
+            let blobs = self.content(other).await?;
+            kubernetes.foreign_content.extend(blobs.into_iter().map(|blob| (blob.digest, blob.bytes)));
+            if all_usages {
+                let mut snapshots = self.listed_snapshots(&roots, other).await?;
+                for one in &mut snapshots {
+                    one.usage = self.snapshot_usage(key(one), other).await?.map(|(_, usage)| usage);
+                }
+                kubernetes.foreign_snapshots.extend(snapshots);
+            }
         }
-        Ok(found)
+        Ok(Some(ContainerdStores { kubernetes, roots }))
     }
 
     async fn image_names(&self) -> Result<Vec<ImageName>, CriError> {
@@ -133,9 +132,9 @@ impl CriClient {
         stream::iter(listed.leases).map(with_resources).buffer_unordered(PARALLEL_CALLS).try_collect().await
     }
 
-    async fn content(&self) -> Result<Vec<Blob>, CriError> {
+    async fn content(&self, namespace: &str) -> Result<Vec<Blob>, CriError> {
         let parts: Vec<messages::ContentList> =
-            self.containerd_list("containerd.services.content.v1.Content/List", Empty {}, KUBERNETES).await?;
+            self.containerd_list("containerd.services.content.v1.Content/List", Empty {}, namespace).await?;
         let blob = |info: messages::ContentInfo| Blob {
             digest: info.digest,
             bytes: info.size.try_into().unwrap_or(0),
@@ -155,18 +154,13 @@ impl CriClient {
         Ok(listed.statuses.into_iter().map(ingest).collect())
     }
 
-    async fn snapshots(
-        &self,
-        roots: &StoreRoots,
-        usages: &mut SnapshotUsages,
-        all_usages: bool,
-    ) -> Result<Vec<Snapshot>, CriError> {
+    /// The snapshots of a namespace, without their usage.
+    async fn listed_snapshots(&self, roots: &StoreRoots, namespace: &str) -> Result<Vec<Snapshot>, CriError> {
         let mut found = Vec::new();
         for snapshotter in roots.snapshotters.keys() {
             let request = messages::SnapshotListRequest { snapshotter: snapshotter.clone() };
-            let parts: Vec<messages::SnapshotList> = self
-                .containerd_list("containerd.services.snapshots.v1.Snapshots/List", request, KUBERNETES)
-                .await?;
+            let call = "containerd.services.snapshots.v1.Snapshots/List";
+            let parts: Vec<messages::SnapshotList> = self.containerd_list(call, request, namespace).await?;
             found.extend(parts.into_iter().flat_map(|part| part.info).map(|info| Snapshot {
                 snapshotter: snapshotter.clone(),
                 name: info.name,
@@ -177,11 +171,20 @@ impl CriClient {
                 usage: None,
             }));
         }
-        let key = |one: &Snapshot| (one.snapshotter.clone(), one.name.clone());
+        Ok(found)
+    }
+
+    async fn snapshots(
+        &self,
+        roots: &StoreRoots,
+        usages: &mut SnapshotUsages,
+        all_usages: bool,
+    ) -> Result<Vec<Snapshot>, CriError> {
+        let mut found = self.listed_snapshots(roots, KUBERNETES).await?;
         let unknown = found.iter().filter(|one| one.is_committed || all_usages).map(key);
         let unknown: Vec<_> = unknown.filter(|key| !usages.contains_key(key)).collect();
         let read: Vec<Option<((String, String), Space)>> = stream::iter(unknown)
-            .map(|key| self.snapshot_usage(key))
+            .map(|key| self.snapshot_usage(key, KUBERNETES))
             .buffer_unordered(PARALLEL_CALLS)
             .try_collect()
             .await?;
@@ -198,10 +201,13 @@ impl CriClient {
     async fn snapshot_usage(
         &self,
         key: (String, String),
+        namespace: &str,
     ) -> Result<Option<((String, String), Space)>, CriError> {
         let request = messages::SnapshotRequest { snapshotter: key.0.clone(), key: key.1.clone() };
-        let answer: Result<messages::SnapshotUsage, CriError> =
-            self.containerd("containerd.services.snapshots.v1.Snapshots/Usage", request).await;
+        let (call, limit) = ("containerd.services.snapshots.v1.Snapshots/Usage", self.request_timeout());
+        let answer: Result<messages::SnapshotUsage, CriError> = self
+            .call_within::<messages::SnapshotRequest, _>(call, in_namespace(request, namespace), limit)
+            .await;
         let usage = match answer {
             Err(error) if error.is_not_found() => return Ok(None),
             other => other?,
@@ -240,6 +246,27 @@ impl CriClient {
         tokio::time::timeout(limit, read).await.unwrap_or(Err(timeout))
     }
 
+    /// Runs containerd's garbage collection and waits for it. A lease is made for that, whose removal asks for it.
+    pub async fn collect_garbage(&self) -> Result<(), CriError> {
+        let expiry = ("containerd.io/gc.expire".to_owned(), "2020-01-01T00:00:00Z".to_owned());
+        let lease = messages::Lease { id: LEASE.into(), labels: [expiry].into() };
+        let made: Result<messages::LeaseAnswer, CriError> =
+            self.containerd("containerd.services.leases.v1.Leases/Create", lease).await;
+        // One that is left of an earlier attempt serves as well.
+        if let Err(error) = made
+            && !matches!(error, CriError::Refused { .. })
+        {
+            return Err(error);
+        }
+        self.remove_lease(LEASE).await
+    }
+
+    /// Lets a snapshotter remove directories that it does not list.
+    pub async fn clean_snapshotter(&self, snapshotter: &str) -> Result<(), CriError> {
+        let request = messages::SnapshotListRequest { snapshotter: snapshotter.into() };
+        done(self.containerd("containerd.services.snapshots.v1.Snapshots/Cleanup", request).await)
+    }
+
     /// Aborts an ingest. Succeeds if it is already gone.
     pub async fn abort_ingest(&self, reference: &str) -> Result<(), CriError> {
         let request = messages::IngestRequest { reference: reference.into() };
@@ -257,6 +284,10 @@ impl CriClient {
         let request = messages::SnapshotRequest { snapshotter: snapshotter.into(), key: key.into() };
         done(self.containerd("containerd.services.snapshots.v1.Snapshots/Remove", request).await)
     }
+}
+
+fn key(snapshot: &Snapshot) -> (String, String) {
+    (snapshot.snapshotter.clone(), snapshot.name.clone())
 }
 
 fn moment(at: Option<messages::Moment>) -> UnixNanoseconds {

@@ -1,5 +1,6 @@
 //! The passes, and their reports.
 
+mod below;
 mod preview;
 mod sole;
 #[cfg(test)]
@@ -12,7 +13,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use gc_collectors::images::ImageId;
 use gc_collectors::images::plan::{ImagePlan, KeepReason};
-use gc_collectors::images::space::{BinaryBytes, Filesystem, Goal, shortage_message};
+use gc_collectors::images::space::{BinaryBytes, Filesystem, Goal, shortage_message, sizes_message};
 use gc_collectors::node_report::{DueImage, Tally};
 use gc_collectors::pressure::{self, MeasuredFilesystems, Pressure, PressureMemory, Reclaim, Topology};
 use gc_cri::CriClient;
@@ -406,10 +407,11 @@ impl Agent {
             return Ok(());
         }
         if let Some((filesystem, nominal)) = &report.shortage {
-            let shortage = shortage_message(filesystem, self.config.thresholds, report.freed_bytes, *nominal);
+            let shortage = shortage_message(filesystem, self.config.thresholds, *nominal);
             let message = format!("{shortage}{largest_kept}");
             if failures.is_empty() {
-                self.events.warn(EventReason::FreeDiskSpaceFailed, &message).await;
+                let event = format!("{message}{}", sizes_message(report.freed_bytes, *nominal));
+                self.events.warn(EventReason::FreeDiskSpaceFailed, &event).await;
             }
             failures.push(message);
         }
@@ -524,12 +526,7 @@ fn largest_kept(observation: &Observation, plan: &ImagePlan) -> String {
     }
     kept.sort_by(|(a, _), (b, _)| b.size_bytes.cmp(&a.size_bytes).then_with(|| a.id.cmp(&b.id)));
     let named = kept.iter().take(MAX_NAMED_IMAGES).map(|(image, reason)| {
-        format!(
-            "{} ({} nominal, {})",
-            image.display_name(),
-            BinaryBytes(image.size_bytes),
-            keep_message(reason)
-        )
+        format!("{} ({}, {})", image.display_name(), BinaryBytes(image.size_bytes), keep_message(reason))
     });
     format!(" Largest remaining images: {}. Their sizes are nominal.", named.collect::<Vec<_>>().join(", "))
 }

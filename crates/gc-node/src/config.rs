@@ -7,6 +7,7 @@ use gc_collectors::images::plan::AgePolicy;
 use gc_collectors::images::protection::ProtectionList;
 use gc_collectors::images::space::Thresholds;
 use gc_collectors::pressure::Threshold;
+use gc_types::GoDuration;
 
 /// Images that are kept whatever the configuration says: a sandbox image that an old runtime does not pin.
 pub const ALWAYS_PROTECTED_IMAGES: [&str; 4] = ["pause", "*/pause", "*/pause-amd64", "*/mirrored-pause"];
@@ -34,6 +35,31 @@ pub struct NodeConfig {
     pub protection: ProtectionList,
     /// Maximum number of images to remove at once.
     pub parallel_removals: usize,
+    /// Removes what is unused below CRI.
+    pub below_cri: bool,
+    /// Time since its last change before something counts as left behind below CRI.
+    pub below_cri_minimum_age: GoDuration,
+    /// Archives of checkpoints.
+    pub checkpoints: CheckpointPolicy,
+}
+
+/// Limits of the archives of checkpoints that the kubelet writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointPolicy {
+    /// Where they are.
+    pub directory: PathBuf,
+    /// Maximum age; `None` for no limit.
+    pub maximum_age: Option<GoDuration>,
+    /// Maximum number of one container; `None` for no limit.
+    pub most: Option<usize>,
+}
+
+impl CheckpointPolicy {
+    /// Reports whether it removes anything.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.maximum_age.is_some() || self.most.is_some()
+    }
 }
 
 #[cfg(test)]
@@ -43,7 +69,7 @@ impl NodeConfig {
     pub(crate) fn of_tests() -> Self {
         Self {
             thresholds: Thresholds { high_percent: 85, low_percent: 80 },
-            ages: AgePolicy { minimum_age: gc_types::GoDuration::ZERO, maximum_age: None },
+            ages: AgePolicy { minimum_age: GoDuration::ZERO, maximum_age: None },
             containers: ContainerPolicy::default(),
             eviction: gc_collectors::pressure::parse(&gc_collectors::pressure::EvictionSettings::default())
                 .expect("the defaults are valid"),
@@ -53,6 +79,9 @@ impl NodeConfig {
             image_loop: true,
             protection: ProtectionList::new(ALWAYS_PROTECTED_IMAGES).expect("the patterns are valid"),
             parallel_removals: 2,
+            below_cri: false,
+            below_cri_minimum_age: GoDuration::from_seconds(24 * 3600),
+            checkpoints: CheckpointPolicy::default(),
         }
     }
 }

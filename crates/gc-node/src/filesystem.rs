@@ -1,5 +1,6 @@
 //! Measurements of filesystems by the kernel.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +50,37 @@ pub(crate) fn device(path: &Path) -> Option<u64> {
 pub(crate) fn allocated_bytes(path: &Path) -> Option<u64> {
     let stat = rustix::fs::lstat(path).ok()?;
     u64::try_from(stat.st_blocks).ok().map(|blocks| blocks * 512)
+}
+
+/// Used bytes of a filesystem, what is reserved for root not included.
+pub(crate) fn used_bytes(path: &str) -> Result<u64> {
+    let space =
+        rustix::fs::statvfs(path).with_context(|| format!("cannot measure the filesystem of {path}"))?;
+    Ok(space.f_frsize.saturating_mul(space.f_blocks.saturating_sub(space.f_bfree)))
+}
+
+/// Bytes of a file or of everything below a directory, as `du` counts them: blocks, each file once although it has several names,
+/// and only on one device. What cannot be read counts as nothing.
+pub(crate) fn tree_bytes(path: &Path, device: u64, seen: &mut BTreeSet<u64>) -> u64 {
+    let (mut sum, mut waiting) = (0_u64, vec![path.to_owned()]);
+    while let Some(path) = waiting.pop() {
+        let Ok(stat) = rustix::fs::lstat(&path) else { continue };
+        if stat.st_dev != device || (stat.st_nlink > 1 && !seen.insert(stat.st_ino)) {
+            continue;
+        }
+        sum = sum.saturating_add(u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512));
+        if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
+            let entries = std::fs::read_dir(&path).into_iter().flatten().flatten();
+            waiting.extend(entries.map(|entry| entry.path()));
+        }
+    }
+    sum
+}
+
+/// Bytes of everything below some directories.
+pub(crate) fn disk_usage(directories: &[PathBuf]) -> u64 {
+    let of = |path: &PathBuf| device(path).map_or(0, |device| tree_bytes(path, device, &mut BTreeSet::new()));
+    directories.iter().map(of).sum()
 }
 
 /// How long what was freed may take to appear: half a minute on file systems that commit later, otherwise the `default`.

@@ -8,6 +8,7 @@ use gc_collectors::node_report::{COLLECTOR, COLLECTOR_OF_CONTAINERS, IMAGE_UNUSE
 use gc_types::UnixNanoseconds;
 use serde_json::{Value, json};
 
+use crate::below::OrphanRemoval;
 use crate::containers::ContainerReport;
 use crate::images::{ImageReport, Outcome};
 
@@ -31,10 +32,29 @@ impl NodeJournal {
         self.record(report.removals.iter().map(|(removal, outcome)| image(removal, outcome, need)));
     }
 
+    /// Records what a pass removed below CRI.
+    pub(crate) fn orphans(&self, done: &[OrphanRemoval]) {
+        self.record(done.iter().map(orphan));
+    }
+
     /// Records what a pass did with the remains of pods.
     pub(crate) fn containers(&self, report: &ContainerReport) {
         self.record(entries(report));
     }
+}
+
+fn orphan(one: &OrphanRemoval) -> Value {
+    let reason = match one.kind {
+        "Ingest" => ("IngestAborted", "nothing has written to the upload for long"),
+        "Lease" => ("LeaseExpired", "the lease has expired"),
+        "Snapshot" => ("SnapshotUnreferenced", "no container, image or lease refers to the snapshot"),
+        _ => {
+            ("CheckpointSurplus", "the archive is too old, or there are more of its container than are kept")
+        }
+    };
+    let subject = json!({"verb": "remove", "controller": COLLECTOR, "kind": one.kind, "name": one.name});
+    let outcome = if one.failure.is_some() { "failed" } else { "applied" };
+    finished(subject, reason, outcome, one.failure.as_deref())
 }
 
 fn image(removal: &Removal, outcome: &Outcome, need: Option<&SpaceNeed>) -> Value {

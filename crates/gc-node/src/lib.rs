@@ -9,6 +9,7 @@
 //! Follows spec `node-gc.md`.
 
 mod agent;
+mod below;
 mod clock;
 mod config;
 mod containers;
@@ -47,8 +48,9 @@ pub use agent::{
     Agent, Collect, ContainerView, DiskUse, ImagePreview, ImageView, LeftoverPreview, Locks, Pass, Preview,
     SoleAgent, keep_message,
 };
+pub use below::{Cause, DiskAccount};
 pub use clock::{Stop, TestClock};
-pub use config::{ALWAYS_PROTECTED_IMAGES, NodeConfig};
+pub use config::{ALWAYS_PROTECTED_IMAGES, CheckpointPolicy, NodeConfig};
 pub use health::Health;
 pub use journal::RecordRemoval;
 pub use metrics::Metrics;

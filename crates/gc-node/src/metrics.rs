@@ -38,7 +38,7 @@ pub(crate) struct CollectorLabel {
 /// The type of what was removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct KindLabel {
-    /// `container`, `sandbox`, `log_directory` or `log_link`.
+    /// `container`, `sandbox`, `log_directory`, `log_link`, `ingest`, `lease`, `snapshot` or `checkpoint`.
     pub kind: &'static str,
 }
 

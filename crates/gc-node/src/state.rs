@@ -478,7 +478,7 @@ mod tests {
         assert!(first.is_some());
         let refused = lock_runtime(&at(&link)).unwrap_err().to_string();
         assert!(refused.starts_with("another agent uses"), "{refused}");
-        assert!(!is_mounted_alone(&socket, first.as_ref().unwrap()));
+        assert!(!is_mounted_alone(&socket, &first.as_ref().unwrap()[0]));
     }
 
     /// T178.

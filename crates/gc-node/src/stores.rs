@@ -7,6 +7,7 @@ use gc_collectors::images::stores::{Disk, set_freed_space};
 use gc_cri::{ContainerdStores, CriClient};
 use tracing::debug;
 
+use crate::clock::now;
 use crate::filesystem;
 use crate::images::ImageMemory;
 
@@ -30,11 +31,11 @@ pub(crate) async fn find_freed_space(
     };
     let Ok((paths, _)) = client.filesystem_paths().await else { return false };
     let Some(disk) = disk(&paths, &stores) else { return false };
-    set_freed_space(list, &stores.kubernetes, disk, memory.ages.now())
+    set_freed_space(list, &stores.kubernetes, disk, now())
 }
 
 /// The disk of the images, if there is one, and all snapshots are on it.
-fn disk(paths: &[String], stores: &ContainerdStores) -> Option<Disk> {
+pub(crate) fn disk(paths: &[String], stores: &ContainerdStores) -> Option<Disk> {
     let [path] = paths else { return None };
     let device = |path: &Path| filesystem::device(path);
     let images = device(Path::new(path))?;

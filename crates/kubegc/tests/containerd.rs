@@ -12,6 +12,7 @@ mod runtime;
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -72,6 +73,7 @@ on_each_release!(
     ages_count_on_over_restarts,
     images_go_when_inodes_are_short,
     a_dry_run_counts_as_a_pass_does,
+    what_is_below_cri_is_accounted_for_and_removed,
     what_comes_into_use_or_dies_during_a_pass_does_no_harm,
 );
 
@@ -86,6 +88,11 @@ fn succeed(command: &mut Command) -> String {
     let (output, text) = output(command);
     assert!(output.status.success(), "{text}");
     text
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    use sha2::Digest as _;
+    gc_types::hexadecimal(&sha2::Sha256::digest(bytes))
 }
 
 fn numbered(name: &str, count: u64, bytes: usize) -> Vec<TestImage> {
@@ -371,6 +378,108 @@ fn a_dry_run_counts_as_a_pass_does(release: Release) {
         rounds += 1;
     }
     assert!(rounds >= 3, "{rounds} rounds");
+}
+
+/// Bytes below a path, as `du` counts them; 0 if it does not exist.
+fn du(path: &Path) -> u64 {
+    let output = Command::new("du").args(["-s", "-x", "-B1"]).arg(path).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// A blob that only a label keeps, an upload that was broken off, a snapshot and a lease that nothing needs, and a directory that
+/// the snapshotter does not list.
+fn what_is_below_cri_is_accounted_for_and_removed(release: Release) {
+    const MIB: usize = 1 << 20;
+    let containerd = Containerd::start_release(release, 96);
+    containerd.import(&numbered("image", 4, MIB));
+    let pod = Pod::new("user");
+    let sandbox = containerd.run_sandbox(&pod);
+    containerd.create(&pod, &sandbox, "held", 0, "localhost/image:1", &["/none"]);
+    // A blob with a label.
+    let mut ingest = containerd.ctr_command(&["content", "ingest", "labelled"]);
+    let mut labelled = ingest.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    labelled.stdin.take().unwrap().write_all(&vec![7_u8; 3 * MIB]).unwrap();
+    assert!(labelled.wait().unwrap().success());
+    let digest = "sha256:".to_owned() + &sha256(&vec![7_u8; 3 * MIB]);
+    containerd.ctr(&["content", "label", &digest, "containerd.io/gc.root=test"]);
+    // An upload that ends in the middle.
+    let mut ingest = containerd.ctr_command(&["content", "ingest", "broken-off"]);
+    let mut broken = ingest.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut pipe = broken.stdin.take().unwrap();
+    pipe.write_all(&vec![8_u8; 4 * MIB]).unwrap();
+    let root = containerd.folder.join("root");
+    let uploads = root.join("io.containerd.content.v1.content/ingest");
+    wait_for("the upload", || (du(&uploads) > 2 * MIB as u64).then_some(()));
+    broken.kill().unwrap();
+    broken.wait().unwrap();
+    drop(pipe);
+    // A snapshot, and a directory that is none.
+    let snapshots = root.join("io.containerd.snapshotter.v1.overlayfs/snapshots");
+    let list = || -> BTreeSet<std::path::PathBuf> {
+        std::fs::read_dir(&snapshots).unwrap().map(|entry| entry.unwrap().path()).collect()
+    };
+    let before = list();
+    containerd.ctr(&["snapshots", "--snapshotter", "overlayfs", "prepare", "left"]);
+    containerd.ctr(&["snapshots", "--snapshotter", "overlayfs", "label", "left", "containerd.io/gc.root="]);
+    let left = list().difference(&before).next().unwrap().clone();
+    std::fs::write(left.join("fs/file"), vec![9_u8; 2 * MIB]).unwrap();
+    let stray = snapshots.join("99999");
+    std::fs::create_dir_all(stray.join("fs")).unwrap();
+    std::fs::write(stray.join("fs/file"), vec![9_u8; MIB]).unwrap();
+    containerd.ctr(&["leases", "create", "--id", "stale", "--expires", "1s"]);
+
+    let account = || -> Value {
+        let asked =
+            containerd.agent(&["disk", "-o", "json", "--below-cri-minimum-age", "0s"]).output().unwrap();
+        let text = String::from_utf8_lossy(&asked.stderr).into_owned();
+        let document: Value = serde_json::from_slice(&asked.stdout).unwrap_or_else(|_| panic!("{text}"));
+        document["disk"].clone()
+    };
+    wait_for("the lease to expire", || {
+        account()["orphans"]["leases"].as_array().unwrap().iter().any(|id| id == "stale").then_some(())
+    });
+    let found = account();
+    let near = |what: &str, bytes: u64, expected: u64| {
+        assert!(
+            bytes.abs_diff(expected) <= expected / 50 + (32 << 10),
+            "{what}: {bytes} of {expected}: {found}"
+        );
+    };
+    let cause = |name: &str| found["causes"][name].as_u64().unwrap_or(0);
+    near("the blob", cause("labels"), 3 * MIB as u64);
+    near("the upload", cause("ingests"), du(&uploads));
+    near("the snapshot", cause("unreferenced"), du(&left));
+    near("the directory", cause("straySnapshots"), du(&stray));
+    near("the logs", cause("logs"), du(&containerd.pod_logs()));
+    let explained = cause("images") + cause("writableLayers") + cause("logs");
+    let used = found["usedBytes"].as_u64().unwrap();
+    assert_eq!(found["unexplainedBytes"].as_u64(), Some(used - explained), "{found}");
+    // Whatever else is on the disk, measured apart from all that.
+    let stores = du(&root.join("io.containerd.content.v1.content/blobs")) + du(&uploads) + du(&snapshots);
+    near("the rest", found["unexplainedBytes"].as_u64().unwrap(), {
+        let left_over = cause("labels") + du(&uploads) + du(&left) + du(&stray);
+        du(&containerd.folder) - stores - du(&containerd.pod_logs()) + left_over
+    });
+    assert_eq!(found["orphans"]["ingests"].as_array().map(Vec::len), Some(1), "{found}");
+
+    let images = containerd.images();
+    succeed(&mut containerd.agent(&OBSERVE));
+    assert_eq!(
+        account()["orphans"]["snapshots"].as_array().map(Vec::len),
+        Some(1),
+        "nothing without the flag"
+    );
+    let text = succeed(containerd.agent(&OBSERVE).args(["--below-cri", "--below-cri-minimum-age", "0s"]));
+    let after = account();
+    assert_eq!((containerd.images(), containerd.containers().len()), (images, 1), "{text}");
+    let nothing = serde_json::json!({"ingests": [], "leases": [], "snapshots": []});
+    assert_eq!(after["orphans"], nothing, "{text}");
+    wait_for("the directories to go", || (!left.exists() && !stray.exists()).then_some(()));
+    assert_eq!(
+        after["causes"]["labels"], found["causes"]["labels"],
+        "a label is a reason to keep it: {after}"
+    );
 }
 
 fn what_comes_into_use_or_dies_during_a_pass_does_no_harm(release: Release) {

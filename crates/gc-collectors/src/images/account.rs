@@ -53,6 +53,11 @@ pub fn shares(namespace: &Namespace, disk: Disk, now: UnixNanoseconds) -> BTreeM
             }
         }
     }
+    let foreign = references.foreign_space(disk);
+    if foreign != Space::default() {
+        let share = found.entry(Holder::OtherNamespace).or_default();
+        *share = share.and(foreign);
+    }
     if disk.has_content {
         for ingest in &namespace.ingests {
             let share = found.entry(Holder::Ingest).or_default();
@@ -104,7 +109,8 @@ pub fn orphans(namespace: &Namespace, minimum_age: GoDuration, now: UnixNanoseco
     let mut unheld: Vec<_> = namespace
         .snapshots
         .iter()
-        .filter(|one| is_old(one.updated) && !held.contains(&Node::Snapshot(&one.snapshotter, &one.name)))
+        .filter(|one| is_old(one.updated) && !one.has_back_reference())
+        .filter(|one| !held.contains(&Node::Snapshot(&one.snapshotter, &one.name)))
         .collect();
     // One whose child stays cannot go either.
     loop {
@@ -122,17 +128,11 @@ pub fn orphans(namespace: &Namespace, minimum_age: GoDuration, now: UnixNanoseco
             break;
         }
     }
-    let depth = |mut name: &str, snapshotter: &str| {
-        let mut depth = 0;
-        while let Some(parent) = references.parent(snapshotter, name).filter(|_| depth < unheld.len()) {
-            depth += 1;
-            name = parent;
-        }
-        depth
-    };
     let mut snapshots: Vec<(usize, (String, String))> = unheld
         .iter()
-        .map(|one| (depth(&one.name, &one.snapshotter), (one.snapshotter.clone(), one.name.clone())))
+        .map(|one| {
+            (references.depth(&one.snapshotter, &one.name), (one.snapshotter.clone(), one.name.clone()))
+        })
         .collect();
     snapshots.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     Orphans {
@@ -209,12 +209,14 @@ mod tests {
                 snapshot("c", "top", 99),
                 snapshot("left", "base", 99),
                 snapshot("child", "left", 99),
+                Snapshot { labels: labels(&[("bref.image", "a")]), ..snapshot("named-by-itself", "", 99) },
                 snapshot("young", "", 1),
                 snapshot("parent-of-young", "", 99),
                 snapshot("young-child", "parent-of-young", 1),
             ],
             ingests: vec![ingest("aborted", 48), ingest("under-way", 1), ingest("upload", 48)],
-            foreign_content: ["elsewhere".to_owned()].into(),
+            foreign_content: [("elsewhere".to_owned(), 100), ("only-there".to_owned(), 5000)].into(),
+            foreign_snapshots: vec![snapshot("there", "", 99)],
         }
     }
 
@@ -228,9 +230,9 @@ mod tests {
             (Holder::Container, space(8192, 5)),
             (Holder::Lease, space(8192, 1)),
             (Holder::Label, space(8192, 2)),
-            (Holder::OtherNamespace, space(4096, 1)),
+            (Holder::OtherNamespace, space(4096 + 8192 + 8192, 1 + 1 + 5)),
             (Holder::Ingest, space(15_000, 3)),
-            (Holder::Nothing, space(4096 + 5 * 8192, 1 + 5 * 5)),
+            (Holder::Nothing, space(4096 + 6 * 8192, 1 + 6 * 5)),
         ];
         assert_eq!(found, expected.into());
     }

@@ -30,7 +30,7 @@ pub struct Forecast {
 /// Why it is unknown how many images would be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uncertainty {
-    /// The runtime reports nominal sizes of images only. Of the listed ones, so many share layers.
+    /// The runtime reports nominal sizes of images only.
     NominalSizes {
         /// Number of images that share layers with another one.
         sharing: usize,
@@ -442,7 +442,7 @@ mod tests {
         };
         assert_eq!(freed(&held("2099-01-01T00:00:00Z")), own);
         assert_eq!(freed(&held("2001-01-01T00:00:00Z")), [own[0], own[1] + base]);
-        let elsewhere = Namespace { foreign_content: [digest(20_001)].into(), ..namespace.clone() };
+        let elsewhere = Namespace { foreign_content: [(digest(20_001), 10_000)].into(), ..namespace.clone() };
         assert_eq!(freed(&elsewhere), [own[0], own[1] + 40_960]);
     }
 }

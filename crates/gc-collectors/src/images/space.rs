@@ -378,15 +378,10 @@ impl SpaceRun {
     }
 }
 
-/// Text of the `FreeDiskSpaceFailed` event. Names inodes where they are short. `nominal_bytes`: the sizes of the removed images as
-/// the runtime reports them.
+/// Text of the `FreeDiskSpaceFailed` event. Names inodes where they are short. As upstream's, whose words tools search for, it has the
+/// sizes of the removed images as the runtime reports them; [`sizes_message`] says so.
 #[must_use]
-pub fn shortage_message(
-    filesystem: &Filesystem,
-    thresholds: Thresholds,
-    freed_bytes: u64,
-    nominal_bytes: u64,
-) -> String {
+pub fn shortage_message(filesystem: &Filesystem, thresholds: Thresholds, nominal_bytes: u64) -> String {
     let bytes = usage_percent(filesystem.capacity_bytes, filesystem.available_bytes);
     let capacity = BinaryBytes(filesystem.capacity_bytes);
     let inodes = usage_percent(filesystem.inodes, filesystem.inodes_free);
@@ -395,16 +390,21 @@ pub fn shortage_message(
     } else {
         format!("{bytes}% of {capacity} used")
     };
-    let nominal = if nominal_bytes == 0 {
-        String::new()
-    } else {
-        format!(" That is measured; the nominal size of these images is {nominal_bytes} bytes.")
-    };
     format!(
         "Insufficient free disk space on the node's image filesystem ({used}). Failed to free sufficient space \
-         by deleting unused images (freed {freed_bytes} bytes).{nominal} Investigate disk usage, as it could be used by \
-         active images, logs, volumes, or other data.",
+         by deleting unused images (freed {nominal_bytes} bytes). Investigate disk usage, as it could be used by active \
+         images, logs, volumes, or other data.",
     )
+}
+
+/// Tells nominal bytes from measured ones; empty if nothing was removed.
+#[must_use]
+pub fn sizes_message(freed_bytes: u64, nominal_bytes: u64) -> String {
+    if nominal_bytes == 0 {
+        return String::new();
+    }
+    let (freed, nominal) = (BinaryBytes(freed_bytes), BinaryBytes(nominal_bytes));
+    format!(" By measurement {freed} were freed; the nominal size of these images is {nominal}.")
 }
 
 /// Bytes for people: `512 B`, `1.5 KiB`, …, `2.0 TiB` (spec, 17.1).
@@ -597,18 +597,17 @@ mod tests {
     #[test]
     fn the_shortage_names_usage_and_what_was_freed() {
         let capacity = 10 << 30;
-        let text = shortage_message(&disk(capacity, capacity / 20), thresholds(85, 80), 524_288_000, 0);
+        let text = shortage_message(&disk(capacity, capacity / 20), thresholds(85, 80), 524_288_000);
         assert!(
             text.contains("(95% of 10.0 GiB used)") && text.contains("(freed 524288000 bytes)"),
             "{text}"
         );
         let short = Filesystem { inodes: 1000, inodes_free: 90, ..disk(capacity, capacity / 100 * 77) };
-        let text = shortage_message(&short, thresholds(85, 80), 5, 4);
+        let text = shortage_message(&short, thresholds(85, 80), 5);
         assert!(text.contains("(91% of 1000 inodes used, 24% of 10.0 GiB)"), "{text}");
-        assert!(
-            text.contains("(freed 5 bytes). That is measured; the nominal size of these images is 4 bytes."),
-            "{text}"
-        );
+        assert_eq!(sizes_message(5, 0), "");
+        let text = sizes_message(5, 4);
+        assert_eq!(text, " By measurement 5 B were freed; the nominal size of these images is 4 B.");
     }
 
     proptest! {

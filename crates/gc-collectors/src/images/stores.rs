@@ -19,6 +19,8 @@ const LABEL_ROOT: &str = "containerd.io/gc.root";
 const LABEL_EXPIRES: &str = "containerd.io/gc.expire";
 const LABEL_FLAT: &str = "containerd.io/gc.flat";
 const LABEL_CONTENT: &str = "containerd.io/gc.ref.content";
+/// References in the other direction, since containerd 1.7.
+const LABEL_BACK: &str = "containerd.io/gc.bref.";
 const LABEL_SNAPSHOT: &str = "containerd.io/gc.ref.snapshot.";
 
 /// Labels of an object of containerd.
@@ -117,8 +119,10 @@ pub struct Namespace {
     pub snapshots: Vec<Snapshot>,
     /// Uploads that have not ended.
     pub ingests: Vec<Ingest>,
-    /// Digests of blobs in other namespaces. A blob of several namespaces is stored once.
-    pub foreign_content: BTreeSet<String>,
+    /// Digests and sizes of blobs in other namespaces. A blob of several namespaces is stored once.
+    pub foreign_content: BTreeMap<String, u64>,
+    /// Snapshots of other namespaces, if their usage was read.
+    pub foreign_snapshots: Vec<Snapshot>,
 }
 
 /// A blob by its digest, or a snapshot by its snapshotter and key.
@@ -232,32 +236,39 @@ impl<'a> References<'a> {
         blobs.chain(self.snapshots.keys().map(|(snapshotter, name)| Node::Snapshot(snapshotter, name)))
     }
 
+    /// What only other namespaces have.
+    #[must_use]
+    pub(super) fn foreign_space(&self, disk: Disk) -> Space {
+        let blobs = self.namespace.foreign_content.iter();
+        let blobs = blobs.filter(|(digest, _)| disk.has_content && !self.blobs.contains_key(digest.as_str()));
+        let blobs = blobs.map(|(_, bytes)| blob_space(*bytes));
+        let snapshots = self.namespace.foreign_snapshots.iter().filter_map(|one| one.space(disk));
+        blobs.chain(snapshots).fold(Space::default(), Space::and)
+    }
+
     /// Reports whether another namespace has this blob, too.
     #[must_use]
     pub fn is_foreign(&self, node: &Node<'_>) -> bool {
-        matches!(node, Node::Blob(digest) if self.namespace.foreign_content.contains(*digest))
+        matches!(node, Node::Blob(digest) if self.namespace.foreign_content.contains_key(*digest))
     }
 
-    /// The parent of a snapshot, if it has one.
+    /// The number of ancestors of a snapshot.
     #[must_use]
-    pub fn parent(&self, snapshotter: &str, name: &str) -> Option<&'a str> {
-        let one = self.snapshots.get(&(snapshotter, name))?;
-        (!one.parent.is_empty()).then_some(&*one.parent)
+    pub fn depth(&self, snapshotter: &str, name: &str) -> usize {
+        let parent = |name: &str| {
+            let one = self.snapshots.get(&(snapshotter, name))?;
+            (!one.parent.is_empty()).then_some(&*one.parent)
+        };
+        // A chain has no circle in a sound store; the bound is for others.
+        std::iter::successors(parent(name), |name| parent(name)).take(self.snapshots.len()).count()
     }
 
     /// What a node occupies; `None` if that is unknown.
     pub(super) fn space(&self, node: &Node<'_>, disk: Disk) -> Option<Space> {
         match node {
             Node::Blob(_) if !disk.has_content => Some(Space::default()),
-            Node::Blob(digest) => {
-                let bytes = self.blobs.get(digest)?.bytes.next_multiple_of(BLOCK_BYTES);
-                Some(Space { bytes, inodes: 1 })
-            }
-            Node::Snapshot(snapshotter, name) => {
-                let usage = self.snapshots.get(&(*snapshotter, *name))?.usage?;
-                let directories = SNAPSHOT_DIRECTORIES * disk.directory_bytes;
-                Some(Space { bytes: usage.bytes + directories, inodes: usage.inodes + SNAPSHOT_DIRECTORIES })
-            }
+            Node::Blob(digest) => Some(blob_space(self.blobs.get(digest)?.bytes)),
+            Node::Snapshot(snapshotter, name) => self.snapshots.get(&(*snapshotter, *name))?.space(disk),
         }
     }
 }
@@ -268,6 +279,23 @@ impl LeaseRecord {
     pub fn is_expired(&self, now: UnixNanoseconds) -> bool {
         self.labels.get(LABEL_EXPIRES).and_then(|text| moment(text)).is_some_and(|expiry| expiry < now)
     }
+}
+
+impl Snapshot {
+    /// Reports whether it says itself who needs it, which is not followed here.
+    pub(super) fn has_back_reference(&self) -> bool {
+        self.labels.keys().any(|key| key.starts_with(LABEL_BACK))
+    }
+
+    /// What it occupies with its directories; `None` if that is unknown.
+    fn space(&self, disk: Disk) -> Option<Space> {
+        let (usage, directories) = (self.usage?, SNAPSHOT_DIRECTORIES * disk.directory_bytes);
+        Some(Space { bytes: usage.bytes + directories, inodes: usage.inodes + SNAPSHOT_DIRECTORIES })
+    }
+}
+
+fn blob_space(bytes: u64) -> Space {
+    Space { bytes: bytes.next_multiple_of(BLOCK_BYTES), inodes: 1 }
 }
 
 /// Reads a moment as containerd writes it (RFC 3339).
@@ -324,7 +352,7 @@ pub fn set_freed_space(
     let mut owners: BTreeMap<&str, BTreeSet<Node<'_>>> =
         list.iter().map(|removal| (removal.id.digits(), BTreeSet::new())).collect();
     let mut held = references.held(now);
-    held.extend(namespace.foreign_content.iter().map(|digest| Node::Blob(digest)));
+    held.extend(namespace.foreign_content.keys().map(|digest| Node::Blob(digest)));
     for image in &namespace.images {
         let nodes = references.of_name(image);
         let blobs = nodes.iter().filter_map(|node| match node {

@@ -39,6 +39,7 @@ messages! {
         #[prost(string, tag = "1")] id: String,
         #[prost(btree_map = "string, string", tag = "3")] labels: BTreeMap<String, String>,
     }
+    LeaseAnswer { #[prost(message, optional, tag = "1")] lease: Option<Lease>, }
     LeaseRequest {
         #[prost(string, tag = "1")] id: String,
         #[prost(bool, tag = "2")] sync: bool,

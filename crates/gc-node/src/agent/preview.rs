@@ -17,10 +17,11 @@ use gc_cri::ListedContainer;
 use gc_types::{GoDuration, UnixNanoseconds};
 
 use super::{Agent, Collect};
+use crate::below::DiskAccount;
 use crate::clock::Stop;
 use crate::images::Observation;
 use crate::stores::find_freed_space;
-use crate::{containers, images, state};
+use crate::{containers, filesystem, images, state};
 
 /// Why an image is kept, as text.
 #[must_use]
@@ -80,6 +81,10 @@ pub struct Preview {
     pub images: Option<ImagePreview>,
     /// Containers and everything that belongs to them, if they are collected.
     pub leftovers: Option<LeftoverPreview>,
+    /// The disk of the images by cause, if what is below CRI is collected.
+    pub disk: Option<DiskAccount>,
+    /// Archives of checkpoints that would be removed.
+    pub checkpoints: Vec<PathBuf>,
 }
 
 /// The usage of an image filesystem.
@@ -102,7 +107,7 @@ pub struct DiskUse {
 pub struct ImagePreview {
     /// In order of removal.
     pub removals: Vec<Removal>,
-    /// At least so many of the removals would be made, from the first on.
+    /// Minimum number of removals that would be made, from the first on.
     pub fewest: usize,
     /// Why not all of them may be; `None` if all are certain.
     pub uncertainty: Option<Uncertainty>,
@@ -123,6 +128,8 @@ pub struct LeftoverPreview {
     pub containers: ContainerView,
     /// Log directories.
     pub log_directories: Vec<PathBuf>,
+    /// Bytes that the log directories occupy.
+    pub log_directory_bytes: u64,
     /// Dead links.
     pub links: Vec<PathBuf>,
 }
@@ -155,10 +162,16 @@ impl Agent {
             let removals = containers.plan.removals.iter();
             let leaving = removals.filter_map(|one| containers.listed.get(one.place));
             self.memory.leaving = leaving.map(|one| one.container.id.clone()).collect();
-            found.leftovers = Some(LeftoverPreview { containers, log_directories, links });
+            let log_directory_bytes = filesystem::disk_usage(&log_directories);
+            found.leftovers =
+                Some(LeftoverPreview { containers, log_directories, log_directory_bytes, links });
         }
         if collect.contains(&Collect::Images) {
             found.images = Some(self.image_preview(state_dir).await?);
+            found.checkpoints = self.checkpoints_to_remove()?;
+            if self.config.below_cri {
+                found.disk = Some(self.disk_account().await?);
+            }
         }
         Ok(found)
     }

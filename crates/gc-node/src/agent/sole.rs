@@ -97,6 +97,7 @@ impl SoleAgent {
         }
         if collect.contains(&Collect::Images) {
             failures.extend(agent.image_pass(state, stop).await.err());
+            failures.extend(agent.below_pass(stop).await.err());
         }
         failures.extend(agent.relieve_pressure(collect, state, stop).await.err());
         agent.report().await;
@@ -142,6 +143,9 @@ impl SoleAgent {
                     let done = agent.image_pass(&self.state, stop).await;
                     if let Err(error) = &done {
                         warn!("image pass: {error:#}");
+                    }
+                    if let Err(error) = agent.below_pass(stop).await {
+                        warn!("pass below CRI: {error:#}");
                     }
                     image_loop.ended(tokio::time::Instant::now());
                     health.ended(Collect::Images, done.is_ok());

@@ -1,5 +1,6 @@
 //! `kubegc node`: image and container collection on this node, over CRI.
 
+mod below;
 mod config;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -76,6 +77,8 @@ pub(crate) struct NodeOptions {
     /// Show what would be removed, in which order and why; remove nothing
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    below: below::BelowFlags,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
@@ -122,6 +125,8 @@ enum NodeCommand {
     Images,
     /// List every container: age, state, and whether it would be removed
     Containers,
+    /// Account for the disk of the images by cause, also for what CRI does not list (containerd only)
+    Disk,
 }
 
 /// Runs the command.
@@ -139,7 +144,9 @@ pub(crate) fn run(options: NodeOptions) -> Result<()> {
     }
     if options.command.is_some() && (options.once || options.dry_run) {
         let flag = if options.once { "--once" } else { "--dry-run" };
-        let why = format!("{flag} is for collecting; `images` and `containers` only show what is there");
+        let why = format!(
+            "{flag} is for collecting; `images` and `containers` only show what is there, as `disk` does"
+        );
         return Err(gc_process::UsageError::new(why).into());
     }
     if options.test_clock && !options.bind_address.ip().to_canonical().is_loopback() {
@@ -176,7 +183,8 @@ fn parse_file(text: &str) -> Result<Value> {
     Ok(gc_process::yaml::from_str(text)?)
 }
 
-async fn start(options: NodeOptions, settings: Settings) -> Result<()> {
+async fn start(options: NodeOptions, mut settings: Settings) -> Result<()> {
+    options.below.apply(&mut settings.node)?;
     let endpoint = settings.endpoint.clone().map_or_else(Endpoint::discover, Ok)?;
     let mut catalogue = Catalogue::default();
     let metrics = Metrics::register(&mut catalogue);
@@ -256,13 +264,14 @@ async fn connect(
 }
 
 /// Answers a question.
-async fn answer(agent: Agent, options: &NodeOptions, collect: &[gc_node::Collect]) -> Result<()> {
+async fn answer(mut agent: Agent, options: &NodeOptions, collect: &[gc_node::Collect]) -> Result<()> {
     let (data_dir, format, out) = (&options.data_dir, options.output, &mut gc_process::screen::stdout());
     match options.command {
         Some(NodeCommand::Images) => output::write_images(&agent.image_view(data_dir).await?, format, out),
         Some(NodeCommand::Containers) => {
             output::write_containers(&agent.container_view(data_dir).await?, format, out)
         }
+        Some(NodeCommand::Disk) => below::write_account(&agent.disk_account().await?, format, out),
         None => output::write_preview(&agent.preview(data_dir, collect).await?, format, out),
     }
 }

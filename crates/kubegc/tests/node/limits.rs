@@ -79,3 +79,25 @@ fn ages_are_counted_from_the_start_if_they_are_to_be_forgotten() {
     let (_, text) = said(agent(&fake, &ALL).arg("--forget-ages"));
     assert!(fake.state().images.len() == 1 && remembers(&[]) != first, "{text}");
 }
+
+/// Archives of checkpoints go by age and by number, and stay without limits.
+#[test]
+fn archives_of_checkpoints_are_limited() {
+    let fake = Fake::start();
+    let folder = fake.folder().join("checkpoints");
+    std::fs::create_dir(&folder).unwrap();
+    for days in 1..=3_u64 {
+        let name = format!("checkpoint-web_default-app-2026-11-{:02}T10:00:00Z.tar", 20 - days);
+        let file = std::fs::File::create(folder.join(name)).unwrap();
+        let age = std::time::Duration::from_secs(days * 86_400);
+        file.set_modified(std::time::SystemTime::now() - age).unwrap();
+    }
+    let left = |flags: &[&str]| {
+        let directory = ["--once", "--collect", "images", "--checkpoint-dir", folder.to_str().unwrap()];
+        said(&mut agent(&fake, &[&directory[..], flags].concat()));
+        std::fs::read_dir(&folder).unwrap().count()
+    };
+    assert_eq!(left(&[]), 3);
+    assert_eq!(left(&["--maximum-checkpoint-age", "60h"]), 2);
+    assert_eq!(left(&["--maximum-checkpoints-per-container", "1"]), 1);
+}

@@ -290,10 +290,15 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
         self.try_call(call, request).unwrap_or_else(|status| panic!("{call}: {status}"))
     }
 
-    pub fn ctr(&self, arguments: &[&str]) -> Output {
+    /// containerd's own client, in the namespace of Kubernetes.
+    pub fn ctr_command(&self, arguments: &[&str]) -> Command {
         let mut command = self.release.program("ctr");
-        let output =
-            command.arg("-a").arg(self.socket()).args(["-n", "k8s.io"]).args(arguments).output().unwrap();
+        command.arg("-a").arg(self.socket()).args(["-n", "k8s.io"]).args(arguments);
+        command
+    }
+
+    pub fn ctr(&self, arguments: &[&str]) -> Output {
+        let output = self.ctr_command(arguments).output().unwrap();
         assert!(output.status.success(), "ctr {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         output
     }

@@ -12,7 +12,7 @@ use gc_collectors::images::protection::ProtectionList;
 use gc_collectors::images::space::Thresholds;
 use gc_collectors::pressure::{self, EvictionSettings, Threshold};
 use gc_cri::{Endpoint, ManagedLabel};
-use gc_node::{ALWAYS_PROTECTED_IMAGES, NodeConfig};
+use gc_node::{ALWAYS_PROTECTED_IMAGES, CheckpointPolicy, NodeConfig};
 use gc_types::GoDuration;
 use serde_json::Value;
 
@@ -272,6 +272,9 @@ pub(super) fn resolve(file: &Value, flags: &NodeFlags) -> Result<(Settings, Vec<
             .clone()
             .unwrap_or_else(|| CONTAINER_LOG_LINKS_DIRECTORY.into()),
         protection,
+        below_cri: false,
+        below_cri_minimum_age: GoDuration::ZERO,
+        checkpoints: CheckpointPolicy::default(),
         parallel_removals: usize::from(flags.parallel_removals.max(1)),
     };
     let settings = Settings {

@@ -21,6 +21,8 @@ use gc_process::table::Table;
 use gc_types::GoDuration;
 use serde_json::{Map, Value, json};
 
+use super::below::{account_value, write_account};
+
 /// Forms of output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
@@ -37,7 +39,8 @@ pub(super) enum Format {
 }
 
 impl Format {
-    fn is_for_programs(self) -> bool {
+    /// Reports whether programs read it.
+    pub(super) fn is_for_programs(self) -> bool {
         matches!(self, Self::Json | Self::Yaml)
     }
 
@@ -126,6 +129,12 @@ pub(super) fn write_preview(preview: &Preview, format: Format, out: &mut impl Wr
         ] {
             document.extend(part.unwrap_or_default());
         }
+        if let Some(disk) = &preview.disk {
+            document.insert("disk".into(), account_value(disk));
+        }
+        if !preview.checkpoints.is_empty() {
+            document.insert("checkpoints".into(), paths(&preview.checkpoints).into());
+        }
         return write_value(&Value::Object(document), format, out);
     }
     if let Some(images) = &preview.images {
@@ -133,6 +142,16 @@ pub(super) fn write_preview(preview: &Preview, format: Format, out: &mut impl Wr
     }
     if let Some(leftovers) = &preview.leftovers {
         write_leftovers(leftovers, format, out)?;
+    }
+    for path in &preview.checkpoints {
+        writeln!(
+            out,
+            "checkpoint {}: remove, it is too old, or more are there than are kept",
+            path.display()
+        )?;
+    }
+    if let Some(disk) = &preview.disk {
+        write_account(disk, format, out)?;
     }
     Ok(())
 }
@@ -235,12 +254,14 @@ fn write_image_preview(preview: &ImagePreview, format: Format, out: &mut impl Wr
     Ok(())
 }
 
+fn paths(list: &[PathBuf]) -> Vec<Value> {
+    list.iter().map(|path| Value::from(path.display().to_string())).collect()
+}
+
 fn leftover_values(preview: &LeftoverPreview) -> Map<String, Value> {
-    let paths = |list: &[PathBuf]| {
-        list.iter().map(|path| Value::from(path.display().to_string())).collect::<Vec<_>>()
-    };
     let mut values = container_values(&preview.containers, true);
     values.insert("logDirectories".into(), paths(&preview.log_directories).into());
+    values.insert("logDirectoryBytes".into(), preview.log_directory_bytes.into());
     values.insert("links".into(), paths(&preview.links).into());
     values
 }
@@ -249,6 +270,9 @@ fn write_leftovers(preview: &LeftoverPreview, format: Format, out: &mut impl Wri
     write_container_table(&preview.containers, true, format, out)?;
     for path in &preview.log_directories {
         writeln!(out, "log directory {}: remove, its pod is gone", path.display())?;
+    }
+    if preview.log_directory_bytes > 0 {
+        writeln!(out, "Logs of pods that are gone occupy {}.", BinaryBytes(preview.log_directory_bytes))?;
     }
     for path in &preview.links {
         writeln!(out, "link {}: remove, its container is gone", path.display())?;
