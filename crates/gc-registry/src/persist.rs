@@ -286,7 +286,7 @@ pub(crate) fn storage_error(error: StorageError) -> ApiError {
             ApiError::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {limit}"))
         }
         StorageError::Unavailable(why) => {
-            ApiError::new(504, "Timeout", format!("Timeout: storage is unavailable: {why}"))
+            ApiError::new(503, "ServiceUnavailable", format!("storage is unavailable: {why}"))
         }
         other => ApiError::internal(other),
     }

@@ -4,10 +4,12 @@
 //! guess. Only watches are served from here, by one watch of etcd per process.
 
 mod answers;
+mod attempt;
 mod client;
 mod compactor;
 mod convert;
 mod feed;
+mod fence;
 mod members;
 mod protocol;
 
@@ -27,12 +29,14 @@ use tokio::runtime::Runtime;
 use crate::memory::WATCH_LAG;
 use crate::mvcc::HistoryOptions;
 use answers::FetchedRange;
+use attempt::{Earlier, judge, write_key};
 use client::{CallError, EtcdClient};
 use convert::{REQUEST_LIMIT, Refusal};
 use feed::Feed;
 use members::Repeat;
 use protocol::{
     Compare, DeleteRangeRequest, LARGEST_MESSAGE, Operation, PutRequest, RangeRequest, TxnRequest,
+    TxnResponse,
 };
 
 /// Number of keys that one request of a range reads.
@@ -125,6 +129,8 @@ struct Names {
     mark: String,
     /// Written when history is compacted.
     compaction: String,
+    /// Written when a member failed while it was asked to create something.
+    fence: String,
 }
 
 impl Names {
@@ -134,6 +140,7 @@ impl Names {
             data: format!("{all}data"),
             mark: format!("{all}meta/mark"),
             compaction: format!("{all}meta/compaction"),
+            fence: format!("{all}meta/fence"),
             all,
         }
     }
@@ -154,6 +161,8 @@ pub struct EtcdStorage {
     largest_list: usize,
     /// History before this is known to be compacted.
     compacted: AtomicU64,
+    /// Revision of the last write of the fence that this process knows.
+    fence: AtomicU64,
 }
 
 impl fmt::Debug for EtcdStorage {
@@ -186,11 +195,17 @@ impl EtcdStorage {
             async move {
                 let client = EtcdClient::new(&endpoints, &options)?;
                 client.check_clusters().await?;
-                let mark = feed::mark(&client, &keys).await?;
-                Ok((client, mark))
+                let mark = match feed::mark(&client, &keys).await {
+                    // A full etcd still serves reads and deletions.
+                    Err(error) if Refusal::of(&error) == Refusal::Full => feed::newest(&client, &keys).await,
+                    written => written,
+                }?;
+                let fence = client.range(one(keys.fence)).await?;
+                let fence = fence.kvs.first().map_or(Revision(0), |kv| convert::revision(kv.mod_revision));
+                Ok((client, mark, fence))
             }
         };
-        let (client, mark) = match wait(&runtime, options.timeout, connecting) {
+        let (client, mark, fence) = match wait(&runtime, options.timeout, connecting) {
             Ok(Ok(connected)) => connected,
             Ok(Err(error)) => {
                 runtime.shutdown_background();
@@ -210,8 +225,31 @@ impl EtcdStorage {
             runtime.spawn(compactor::run(client.clone(), keys.clone(), Arc::clone(&feed), interval));
         }
         let compacted = AtomicU64::new(0);
-        let (timeout, largest_list) = (options.timeout, options.largest_list);
-        Ok(Self { runtime: Some(runtime), client, names: keys, feed, timeout, largest_list, compacted })
+        let (timeout, largest_list, fence) = (options.timeout, options.largest_list, AtomicU64::new(fence.0));
+        Ok(Self {
+            runtime: Some(runtime),
+            client,
+            names: keys,
+            feed,
+            timeout,
+            largest_list,
+            compacted,
+            fence,
+        })
+    }
+
+    /// Returns the result of an attempt between two revisions, with the states of the keys of all conditions after it.
+    fn earlier(
+        &self,
+        transaction: &Transaction,
+        before: Revision,
+        until: Revision,
+        present: &[Option<KeyValue>],
+    ) -> Result<Earlier, StorageError> {
+        let runtime = self.runtime.as_ref().ok_or_else(ended)?;
+        let (feed, asked) = (Arc::clone(&self.feed), transaction.clone());
+        let searched = wait(runtime, self.timeout, async move { feed.search(&asked, before, until).await })?;
+        Ok(searched.unwrap_or_else(|| judge(transaction, present)))
     }
 
     /// Runs a request to completion, on the store's threads.
@@ -354,34 +392,25 @@ impl Storage for EtcdStorage {
     }
 
     fn commit(&self, transaction: Transaction) -> Result<Committed, StorageError> {
+        if !may_be_repeated(&transaction) {
+            return self.commit_once(&transaction);
+        }
+        let before = self.feed.reached();
         let (client, request) = (self.client.clone(), self.transaction(&transaction));
-        let repeat = if may_be_repeated(&transaction) { Repeat::Harmless } else { Repeat::Harmful };
         let (answer, is_repeated) = self
-            .ask(async move { client.transaction(request, repeat).await })?
-            .map_err(|(refusal, error)| match refusal {
-                Refusal::TooLarge => StorageError::TooLarge {
-                    size: transaction.writes.iter().map(value_size).sum(),
-                    limit: REQUEST_LIMIT,
-                },
-                refusal => plain(refusal, &error),
-            })?;
+            .ask(async move { client.transaction(request, Repeat::Harmless).await })?
+            .map_err(|(refusal, error)| refused(&transaction, refusal, &error))?;
         if answer.succeeded {
             return Ok(Committed::Done(answers::made_at(convert::made_at(answer.header.as_ref()))?));
         }
-        let present = transaction.conditions.iter().enumerate().map(|(number, condition)| {
-            let found = answer.range(number)?.kvs.first()?;
-            Some(convert::item(Arc::clone(&condition.key), found.clone()))
-        });
-        let present: Vec<Option<KeyValue>> = present.collect();
+        let present = present(&transaction, &answer);
         if !is_repeated {
             return Ok(Committed::Conflict(present));
         }
-        match outcome_of_earlier(&transaction, &present) {
+        match self.earlier(&transaction, before, convert::made_at(answer.header.as_ref()), &present)? {
             Earlier::Performed(revision) => Ok(Committed::Done(revision)),
             Earlier::NotPerformed => Ok(Committed::Conflict(present)),
-            Earlier::Unknown => Err(StorageError::Unavailable(
-                "a member of etcd failed while it was asked to delete, and the object is gone".to_owned(),
-            )),
+            Earlier::Unknown => Err(unknown()),
         }
     }
 
@@ -432,38 +461,24 @@ fn may_be_repeated(transaction: &Transaction) -> bool {
     transaction.writes.iter().all(|write| is_guarded(write_key(write)))
 }
 
-/// Result of an earlier attempt at a transaction whose conditions do not hold now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Earlier {
-    Performed(Revision),
-    NotPerformed,
-    /// Its keys are gone: it, or another, has deleted them.
-    Unknown,
+/// Returns the error of a transaction that etcd refused.
+fn refused(transaction: &Transaction, refusal: Refusal, error: &CallError) -> StorageError {
+    match refusal {
+        Refusal::TooLarge => StorageError::TooLarge {
+            size: transaction.writes.iter().map(value_size).sum(),
+            limit: REQUEST_LIMIT,
+        },
+        refusal => plain(refusal, error),
+    }
 }
 
-/// `present` are the states of the keys of all conditions.
-fn outcome_of_earlier(transaction: &Transaction, present: &[Option<KeyValue>]) -> Earlier {
-    let mut at = None;
-    for write in &transaction.writes {
-        let number = transaction.conditions.iter().position(|condition| condition.key == *write_key(write));
-        let found = number.and_then(|number| present.get(number)?.as_ref());
-        match (write, found) {
-            (Write::Put(_, value), Some(found))
-                if found.value == *value && at.is_none_or(|at| at == found.mod_revision) =>
-            {
-                at = Some(found.mod_revision);
-            }
-            (Write::Delete(_), None) => {}
-            _ => return Earlier::NotPerformed,
-        }
-    }
-    at.map_or(Earlier::Unknown, Earlier::Performed)
-}
-
-fn write_key(write: &Write) -> &Key {
-    match write {
-        Write::Put(key, _) | Write::Delete(key) => key,
-    }
+/// Returns the states of the keys of all conditions, with which an answer begins.
+fn present(transaction: &Transaction, answer: &TxnResponse) -> Vec<Option<KeyValue>> {
+    let present = transaction.conditions.iter().enumerate().map(|(number, condition)| {
+        let found = answer.range(number)?.kvs.first()?;
+        Some(convert::item(Arc::clone(&condition.key), found.clone()))
+    });
+    present.collect()
 }
 
 /// Runs a future on a runtime and waits for it, on whatever thread this is.
@@ -481,6 +496,13 @@ fn wait<T: Send + 'static>(
         .recv()
         .map_err(|_| ended())?
         .map_err(|_| StorageError::Unavailable(format!("etcd did not answer within {patience:?}")))
+}
+
+/// Returns the error of a write that a member did not answer.
+fn unknown() -> StorageError {
+    StorageError::Unavailable(
+        "a member of etcd failed during a write, which may have been performed".to_owned(),
+    )
 }
 
 fn ended() -> StorageError {

@@ -167,10 +167,6 @@ impl EtcdClient {
         let attempt = |member: &Member| {
             let (down, sent) = (member.down(), unary(member.channel.clone(), path, request.clone()));
             async move {
-                if repeat == Repeat::Harmful {
-                    // It cannot be sent again, so that an answer that comes late is better than none.
-                    return sent.await;
-                }
                 tokio::select! {
                     answer = sent => answer,
                     () = down => Err(CallError::Silent),

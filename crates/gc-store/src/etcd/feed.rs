@@ -12,9 +12,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use gc_store_api::{Change, Revision, StorageError};
+use gc_store_api::{Change, Revision, StorageError, Transaction};
 
 use super::answers::{Step, WatchReader};
+use super::attempt::{self, Earlier};
 use super::client::{CallError, EtcdClient, MemberWatch};
 use super::convert::{self, Refusal, describe};
 use super::protocol::{Event, PutRequest, RangeRequest, WatchCreateRequest};
@@ -28,6 +29,10 @@ const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Du
 const CATCH_UP: (usize, usize) = (262_144, 256 << 20);
 /// Maximum time to catch up, in terms of the patience for each response: one after the other may be of no use.
 const CATCH_UP_RESPONSES: u32 = 12;
+/// Interval of the checks while waiting for a revision.
+const LOOK: Duration = Duration::from_millis(10);
+/// Maximum time for the watch of etcd to deliver the changes that a search needs.
+const SEARCH_PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct Feed {
@@ -142,6 +147,38 @@ impl Feed {
         window.forget(revision);
     }
 
+    /// Returns the revision up to which all changes are known here.
+    pub(super) fn reached(&self) -> Revision {
+        lock(&self.window).until
+    }
+
+    /// Waits for the changes up to `until`, and searches those after `since` for the writes of a transaction. Returns `None` if
+    /// they are not known, or not in time.
+    pub(super) async fn search(
+        &self,
+        transaction: &Transaction,
+        since: Revision,
+        until: Revision,
+    ) -> Option<Earlier> {
+        let end = tokio::time::Instant::now() + SEARCH_PATIENCE;
+        loop {
+            {
+                let window = lock(&self.window);
+                if window.from > since {
+                    return None;
+                }
+                if window.until >= until {
+                    let start = window.log.partition_point(|change| change.revision <= since);
+                    return Some(attempt::search(transaction, window.log.range(start..)));
+                }
+            }
+            if tokio::time::Instant::now() >= end {
+                return None;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// Joins without asking etcd, if all changes since then are kept here.
     pub(super) fn join(&self, prefix: &str, after: Revision) -> Option<HubStream> {
         let window = lock(&self.window);
@@ -248,7 +285,7 @@ pub(super) async fn mark(client: &EtcdClient, names: &Names) -> Result<Revision,
 }
 
 /// The newest revision, by a read: an etcd that is full answers that, too.
-async fn newest(client: &EtcdClient, names: &Names) -> Result<Revision, CallError> {
+pub(super) async fn newest(client: &EtcdClient, names: &Names) -> Result<Revision, CallError> {
     let request =
         RangeRequest { key: names.mark.clone().into(), count_only: true, ..RangeRequest::default() };
     Ok(convert::made_at(client.range(request).await?.header.as_ref()))

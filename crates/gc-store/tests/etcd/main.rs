@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used)] // tests
 
 mod cluster;
+mod faults;
+mod history;
 mod hostile;
+mod path;
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of kubegc")]
 #[path = "../support/etcd.rs"]
 mod process;

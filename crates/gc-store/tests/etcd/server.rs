@@ -54,6 +54,11 @@ impl Server {
     }
 }
 
+/// Options for faults: an election on a busy machine takes longer than a request may take by default.
+pub(crate) fn patient() -> EtcdOptions {
+    EtcdOptions { timeout: Duration::from_secs(60), ..quiet() }
+}
+
 /// Options with which nothing happens in the background.
 pub(crate) fn quiet() -> EtcdOptions {
     EtcdOptions { compaction_interval: None, ..EtcdOptions::default() }

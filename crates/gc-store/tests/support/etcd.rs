@@ -11,7 +11,7 @@ use tempfile::TempDir;
 pub const START: Duration = Duration::from_secs(20);
 
 /// The files of a server that speaks TLS.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ServerTls {
     pub certificate: PathBuf,
     pub key: PathBuf,
@@ -28,6 +28,8 @@ pub struct EtcdServer {
     /// Its number in its cluster, and the peer ports of all members.
     member: usize,
     peer_ports: Vec<u16>,
+    /// Further flags.
+    flags: Vec<String>,
 }
 
 impl EtcdServer {
@@ -43,7 +45,7 @@ impl EtcdServer {
         }
         let folder = tempfile::tempdir().unwrap();
         let tls = tls(folder.path());
-        let server = Self::spawn(folder, tls, 0, vec![free_port()]);
+        let server = Self::spawn(folder, tls, 0, vec![free_port()], &[]);
         server.wait();
         Some(server)
     }
@@ -51,24 +53,43 @@ impl EtcdServer {
     /// Starts the members of one cluster.
     #[allow(dead_code)] // Not every test has several.
     pub fn start_cluster(members: usize) -> Option<Vec<Self>> {
+        Self::start_cluster_with(members, None, &[])
+    }
+
+    /// Starts the members of one cluster with these files and further flags.
+    #[allow(dead_code)] // Not every test has several.
+    pub fn start_cluster_with(members: usize, tls: Option<&ServerTls>, flags: &[&str]) -> Option<Vec<Self>> {
         if !is_installed() {
             return None;
         }
         let ports: Vec<u16> = (0..members).map(|_| free_port()).collect();
-        let start = |member| Self::spawn(tempfile::tempdir().unwrap(), None, member, ports.clone());
+        let start =
+            |member| Self::spawn(tempfile::tempdir().unwrap(), tls.cloned(), member, ports.clone(), flags);
         let servers: Vec<Self> = (0..members).map(start).collect();
         servers.iter().for_each(Self::wait);
         Some(servers)
     }
 
-    fn spawn(folder: TempDir, tls: Option<ServerTls>, member: usize, peer_ports: Vec<u16>) -> Self {
+    fn spawn(
+        folder: TempDir,
+        tls: Option<ServerTls>,
+        member: usize,
+        peer_ports: Vec<u16>,
+        flags: &[&str],
+    ) -> Self {
         let client_port = free_port();
-        let child = spawn(folder.path(), client_port, (member, &peer_ports), tls.as_ref());
-        Self { child, folder, client_port, tls, member, peer_ports }
+        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let child = spawn(folder.path(), client_port, (member, &peer_ports), tls.as_ref(), &flags);
+        Self { child, folder, client_port, tls, member, peer_ports, flags }
     }
 
     pub fn endpoint(&self) -> String {
         endpoint(self.client_port, self.tls.as_ref())
+    }
+
+    #[allow(dead_code)] // Not every test needs it.
+    pub fn port(&self) -> u16 {
+        self.client_port
     }
 
     pub fn speaks_tls(&self) -> bool {
@@ -84,7 +105,7 @@ impl EtcdServer {
     /// The same server, again.
     pub fn restart(&mut self) {
         let member = (self.member, self.peer_ports.as_slice());
-        self.child = spawn(self.folder.path(), self.client_port, member, self.tls.as_ref());
+        self.child = spawn(self.folder.path(), self.client_port, member, self.tls.as_ref(), &self.flags);
         self.wait();
     }
 
@@ -135,6 +156,7 @@ fn spawn(
     client_port: u16,
     (member, peer_ports): (usize, &[u16]),
     tls: Option<&ServerTls>,
+    flags: &[String],
 ) -> Child {
     let (client, peer) = (endpoint(client_port, tls), endpoint(peer_ports[member], None));
     let name = |member: usize| format!("m{member}");
@@ -150,6 +172,7 @@ fn spawn(
         .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
         .args(["--initial-cluster", &cluster.join(",")])
         .args(["--log-level", "error", "--heartbeat-interval", "50", "--election-timeout", "250"])
+        .args(flags)
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     if let Some(tls) = tls {
