@@ -18,7 +18,7 @@ use crate::freshness::{Freshness, Subject};
 use crate::hub::Hub;
 use crate::persist;
 use crate::services::ServiceRanges;
-use crate::storage::{Blocking, RangeAnswer, RangeOptions, Revision, Storage, StorageError};
+use crate::storage::{Blocking, RangeAnswer, RangeOptions, Revision, Storage, StorageError, StoreStatus};
 use crate::x509::SignatureVerifier;
 use advisor::Advisor;
 use deletion_observer::DeletionObserver;
@@ -134,6 +134,14 @@ impl Registry {
     /// Reports whether the store answers and takes writes, for health checks. See [`Storage::health`].
     pub fn storage_health(&self) -> Result<(), StorageError> {
         self.storage.health()
+    }
+
+    /// Returns sizes and revisions of the store. See [`Storage::status`].
+    ///
+    /// # Errors
+    /// Those of [`Storage::status`].
+    pub fn store_status(&self) -> Result<StoreStatus, StorageError> {
+        self.storage.status()
     }
 
     /// Forgets what was superseded before a version, and returns the newest one. Pages and watches that go on from an

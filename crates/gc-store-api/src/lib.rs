@@ -94,6 +94,19 @@ pub struct RangeAnswer {
     pub revision: Revision,
 }
 
+/// Sizes and revisions of a store; `None` where the store does not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStatus {
+    /// The newest revision.
+    pub newest: Revision,
+    /// The oldest revision that can be read.
+    pub oldest: Option<Revision>,
+    /// Bytes that the store occupies on its medium.
+    pub bytes: Option<u64>,
+    /// Bytes of them in use; a defragmentation gives back the rest.
+    pub bytes_in_use: Option<u64>,
+}
+
 /// Condition for a transaction to commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
@@ -214,6 +227,11 @@ pub trait Storage: Send + Sync + 'static {
     /// nothing much larger. Returns within microseconds where reads do.
     fn health(&self) -> Result<(), StorageError> {
         self.revision().map(drop)
+    }
+
+    /// Returns sizes and revisions, for metrics. May take longer than a read.
+    fn status(&self) -> Result<StoreStatus, StorageError> {
+        Ok(StoreStatus { newest: self.revision()?, ..StoreStatus::default() })
     }
 
     /// The newest revision.

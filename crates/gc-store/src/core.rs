@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use gc_store_api::{Change, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, StorageError};
+use gc_store_api::{
+    Change, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, StorageError, StoreStatus,
+};
 
 use crate::hub::{Hub, HubStream};
 use crate::mvcc::{HistoryOptions, Mvcc, Visit};
@@ -25,6 +27,11 @@ impl Core {
 
     pub(crate) fn revision(&self) -> Revision {
         self.hub.published()
+    }
+
+    pub(crate) fn status(&self) -> StoreStatus {
+        let oldest = self.read().compacted();
+        StoreStatus { newest: self.revision(), oldest: Some(oldest), ..StoreStatus::default() }
     }
 
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Mvcc> {

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use gc_store_api::{
     Blocking, Committed, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, Storage,
-    StorageError, Transaction, WatchStream, Write,
+    StorageError, StoreStatus, Transaction, WatchStream, Write,
 };
 use tokio::runtime::Runtime;
 
@@ -335,6 +335,19 @@ fn count_of(key: String) -> RangeRequest {
 impl Storage for EtcdStorage {
     fn blocks(&self) -> Blocking {
         Blocking::Always
+    }
+
+    fn status(&self) -> Result<StoreStatus, StorageError> {
+        let client = self.client.clone();
+        let asked = self.ask(async move { client.status().await })?;
+        let answer = asked.map_err(|(refusal, error)| plain(refusal, &error))?;
+        let bytes = |size: i64| u64::try_from(size).ok().filter(|size| *size > 0);
+        Ok(StoreStatus {
+            newest: convert::made_at(answer.header.as_ref()),
+            oldest: Some(Revision(self.compacted.load(Ordering::Relaxed))).filter(|oldest| oldest.0 > 0),
+            bytes: bytes(answer.db_size),
+            bytes_in_use: bytes(answer.db_size_in_use),
+        })
     }
 
     fn revision(&self) -> Result<Revision, StorageError> {

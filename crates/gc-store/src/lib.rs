@@ -33,5 +33,5 @@ mod redb;
 
 pub use etcd::{ConnectError, EtcdOptions, EtcdStorage, EtcdTls};
 pub use memory::{MemoryOptions, MemoryStorage, WATCH_LAG};
-pub use mvcc::{HistoryOptions, VALUE_LIMIT};
+pub use mvcc::{CHANGE_BYTES, HistoryOptions, VALUE_LIMIT};
 pub use redb::{OpenError, RedbOptions, RedbStorage, RestoreError};

@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLockWriteGuard};
 use bytes::Bytes;
 use gc_store_api::{
     Blocking, Committed, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, Storage,
-    StorageError, Transaction, WatchStream, Write,
+    StorageError, StoreStatus, Transaction, WatchStream, Write,
 };
 
 use crate::core::Core;
@@ -99,6 +99,10 @@ impl Default for MemoryStorage {
 impl Storage for MemoryStorage {
     fn blocks(&self) -> Blocking {
         Blocking::Never
+    }
+
+    fn status(&self) -> Result<StoreStatus, StorageError> {
+        Ok(self.core.status())
     }
 
     fn revision(&self) -> Result<Revision, StorageError> {

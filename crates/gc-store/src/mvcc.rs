@@ -21,13 +21,17 @@ pub const VALUE_LIMIT: usize = 8 << 20;
 pub struct HistoryOptions {
     /// Changes kept for watches and reads at older revisions; older ones are compacted automatically.
     pub changes: usize,
-    /// The sum of the sizes (in bytes) of the superseded values that are kept for it.
+    /// The bytes that are kept for it: superseded values, and [`CHANGE_BYTES`] for each change.
     pub bytes: usize,
 }
 
+/// Bytes that a change takes besides its value.
+pub const CHANGE_BYTES: usize = 256;
+
 impl Default for HistoryOptions {
     fn default() -> Self {
-        Self { changes: 32_768, bytes: 64 << 20 }
+        // The bytes come first: one client that deletes a large collection does not end the watches of all others.
+        Self { changes: 1 << 20, bytes: 64 << 20 }
     }
 }
 
@@ -37,7 +41,7 @@ pub(crate) struct Mvcc {
     keys: BTreeMap<Key, Record>,
     /// Every change after `compacted`, oldest first.
     log: VecDeque<Arc<Change>>,
-    /// Bytes of the values that only the log keeps.
+    /// Bytes that only the log keeps.
     log_bytes: usize,
     revision: Revision,
     compacted: Revision,
@@ -302,12 +306,12 @@ impl Mvcc {
                 mod_revision: item.mod_revision,
             });
             if let Some(version) = std::mem::replace(&mut record.current, next) {
-                self.log_bytes += version.value.len();
                 record
                     .older
                     .get_or_insert_default()
                     .push(SupersededVersion { version, until: change.revision });
             }
+            self.log_bytes += kept_bytes(change);
             self.log.push_back(Arc::clone(change));
         }
     }
@@ -334,7 +338,7 @@ impl Mvcc {
                 break;
             }
             changes -= 1;
-            bytes -= previous_size(change);
+            bytes -= kept_bytes(change);
             target = Some(change.revision);
         }
         target
@@ -344,7 +348,7 @@ impl Mvcc {
     pub(crate) fn compact(&mut self, revision: Revision) {
         let revision = revision.min(self.revision);
         while let Some(change) = self.log.pop_front_if(|change| change.revision <= revision) {
-            self.log_bytes -= previous_size(&change);
+            self.log_bytes -= kept_bytes(&change);
             self.forget(&change.key, revision);
         }
         self.compacted = self.compacted.max(revision);
@@ -370,8 +374,9 @@ impl Mvcc {
     }
 }
 
-fn previous_size(change: &Change) -> usize {
-    change.previous.as_ref().map_or(0, |before| before.value.len())
+/// Bytes that only the log keeps.
+fn kept_bytes(change: &Change) -> usize {
+    CHANGE_BYTES + change.previous.as_ref().map_or(0, |before| before.value.len())
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gc_store_api::{
-    Blocking, Committed, GetAnswer, RangeAnswer, RangeOptions, Revision, Storage, StorageError, Transaction,
-    WatchStream,
+    Blocking, Committed, GetAnswer, RangeAnswer, RangeOptions, Revision, Storage, StorageError, StoreStatus,
+    Transaction, WatchStream,
 };
 
 use crate::core::Core;
@@ -116,6 +116,8 @@ pub enum OpenError {
 pub struct RedbStorage {
     core: Arc<Core>,
     committer: Committer,
+    /// The data file, if it is one.
+    file: Option<PathBuf>,
     /// Held until the committer has closed the file (fields are dropped in order).
     _lock: Option<Lock>,
 }
@@ -132,8 +134,9 @@ impl RedbStorage {
         }
         let reserve = Box::new(ReserveFile::of(directory));
         let length = std::fs::metadata(&path).map_or(0, |file| file.len());
-        Self::start(Box::new(medium), options, reserve, length, Some(lock))
-            .map_err(|failure| failure.at(&path))
+        let store = Self::start(Box::new(medium), options, reserve, length, Some(lock))
+            .map_err(|failure| failure.at(&path))?;
+        Ok(Self { file: Some(path), ..store })
     }
 
     /// Reports whether a directory contains a store.
@@ -166,7 +169,7 @@ impl RedbStorage {
         }
         let core = Arc::new(Core::new(data, options.watch_lag));
         let committer = Committer::start(disk, Arc::clone(&core), options.history, reserve)?;
-        Ok(Self { core, committer, _lock: lock })
+        Ok(Self { core, committer, file: None, _lock: lock })
     }
 }
 
@@ -177,6 +180,11 @@ impl Storage for RedbStorage {
 
     fn blocks(&self) -> Blocking {
         Blocking::OnCommit
+    }
+
+    fn status(&self) -> Result<StoreStatus, StorageError> {
+        let file = self.file.as_ref().and_then(|file| std::fs::metadata(file).ok());
+        Ok(StoreStatus { bytes: file.map(|file| file.len()), ..self.core.status() })
     }
 
     fn revision(&self) -> Result<Revision, StorageError> {

@@ -5,7 +5,7 @@ mod suite;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gc_store::{HistoryOptions, MemoryOptions, MemoryStorage};
+use gc_store::{CHANGE_BYTES, HistoryOptions, MemoryOptions, MemoryStorage};
 use gc_store_api::{RangeOptions, Revision, Storage, StorageError, WatchItem};
 use proptest::prelude::*;
 use suite::{delete, next, put, write};
@@ -45,7 +45,8 @@ fn history_is_bounded_by_changes() {
 
 #[test]
 fn history_is_bounded_by_bytes() {
-    let store = bounded(1000, 10, 100);
+    // Two changes, of which one has replaced eight bytes.
+    let store = bounded(1000, 2 * CHANGE_BYTES + 10, 100);
     let first = write(&store, vec![put("a", "12345678")]);
     let second = write(&store, vec![put("a", "12345678")]);
     assert!(store.get("a", Some(Revision(first))).is_ok());

@@ -15,7 +15,7 @@ use tonic_prost::ProstCodec;
 use super::members::{Member, Members, Repeat, Trouble};
 use super::protocol::{
     CompactionRequest, Empty, LARGEST_MESSAGE, PutRequest, PutResponse, RangeRequest, RangeResponse,
-    TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse,
+    StatusResponse, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse,
 };
 use super::{EtcdOptions, EtcdTls};
 
@@ -135,6 +135,10 @@ impl EtcdClient {
         let request = CompactionRequest { revision };
         let _: (Empty, bool) = self.call("/etcdserverpb.KV/Compact", request, Repeat::Harmless).await?;
         Ok(())
+    }
+
+    pub(super) async fn status(&self) -> Result<StatusResponse, CallError> {
+        Ok(self.call("/etcdserverpb.Maintenance/Status", Empty {}, Repeat::Harmless).await?.0)
     }
 
     /// Opens a watch, which ends when the stream is dropped.

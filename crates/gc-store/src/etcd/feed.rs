@@ -21,7 +21,7 @@ use super::convert::{self, Refusal, describe};
 use super::protocol::{Event, PutRequest, RangeRequest, WatchCreateRequest};
 use super::{Names, after_prefix};
 use crate::hub::{Hub, HubStream, lock};
-use crate::mvcc::HistoryOptions;
+use crate::mvcc::{CHANGE_BYTES, HistoryOptions};
 
 /// The delays between attempts to resume the watch.
 const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(2);
@@ -262,7 +262,8 @@ impl Window {
 }
 
 fn size(change: &Change) -> usize {
-    change.value.as_ref().map_or(0, bytes::Bytes::len)
+    CHANGE_BYTES
+        + change.value.as_ref().map_or(0, bytes::Bytes::len)
         + change.previous.as_ref().map_or(0, |before| before.value.len())
 }
 

@@ -208,6 +208,16 @@ pub(super) struct CompactionRequest {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub(super) struct StatusResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<ResponseHeader>,
+    #[prost(int64, tag = "3")]
+    pub(super) db_size: i64,
+    #[prost(int64, tag = "9")]
+    pub(super) db_size_in_use: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
 pub(super) struct WatchCreateRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub(super) key: Vec<u8>,
