@@ -28,6 +28,7 @@ mod x509;
 pub use auth::certificates::{
     CertificateAuthority, CertificateRequest, CertificateTerms, CertificateUsage, SigningError,
 };
+pub use auth::cluster_keys::{ClusterSecret, ClusterSecretError};
 pub use auth::kubeconfig::ClientCredentials;
 pub use auth::pki::{GivenKeys, PkiError, write_private};
 pub use auth::rbac::AuthorizationMode;
@@ -47,5 +48,7 @@ pub use transport::account::MemoryBudget;
 pub use transport::in_process::{InProcess, WeakInProcess};
 pub use transport::listener::{Listener, Peer};
 pub use transport::listener_tls::ListenerTls;
+pub use transport::peers::PeerTiming;
 pub use transport::query::query_pairs;
-pub use transport::server::{AccessConfig, RunningServer, Server, ServerConfig, StartError};
+pub use transport::server::{RunningServer, Server, StartError};
+pub use transport::server_config::{AccessConfig, ClusterConfig, ServerConfig};

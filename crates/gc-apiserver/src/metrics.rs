@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use gc_metrics::Catalogue;
+use gc_registry::storage::StoreStatus;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -121,6 +122,45 @@ pub(crate) struct Metrics {
     budget: Gauge,
     /// Calls of admission webhooks.
     pub(crate) webhooks: WebhookMetrics,
+    store: StoreMetrics,
+}
+
+/// Sizes and revisions of the store.
+struct StoreMetrics {
+    bytes: Family<StoreLabels, Gauge>,
+    bytes_in_use: Gauge,
+    newest: Gauge,
+    oldest: Gauge,
+}
+
+/// Labels of a store; upstream numbers several.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StoreLabels {
+    /// `etcd-0`, or `local`.
+    storage_cluster_id: &'static str,
+}
+
+impl StoreMetrics {
+    fn new(all: &mut Catalogue) -> Self {
+        Self {
+            bytes: registered(
+                all,
+                "apiserver_storage_size_bytes",
+                "Bytes that the store occupies on its disk",
+            ),
+            bytes_in_use: registered(
+                all,
+                "kubegc_apiserver_storage_used_bytes",
+                "Bytes of etcd's database in use; a defragmentation gives back the rest",
+            ),
+            newest: registered(all, "kubegc_apiserver_storage_revision", "Newest revision of the store"),
+            oldest: registered(
+                all,
+                "kubegc_apiserver_storage_compacted_revision",
+                "Oldest revision of the store that this server can read",
+            ),
+        }
+    }
 }
 
 impl Metrics {
@@ -172,6 +212,7 @@ impl Metrics {
             flows: Arc::new(FlowMetrics::new(all)),
             connections: registered(all, "kubegc_apiserver_connections", "Open connections"),
             webhooks: WebhookMetrics::new(all),
+            store: StoreMetrics::new(all),
             seen: Mutex::default(),
             catalogue,
             service_levels,
@@ -230,6 +271,18 @@ impl Metrics {
             let held = i64::try_from(account.held(standing)).unwrap_or(i64::MAX);
             self.held.get_or_create(&StandingLabels { standing: standing.name() }).set(held);
         }
+    }
+
+    /// Sets the metrics of the store.
+    pub(crate) fn set_store(&self, status: &StoreStatus, is_remote: bool) {
+        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let storage_cluster_id = if is_remote { "etcd-0" } else { "local" };
+        if let Some(bytes) = status.bytes {
+            self.store.bytes.get_or_create(&StoreLabels { storage_cluster_id }).set(number(bytes));
+        }
+        self.store.bytes_in_use.set(number(status.bytes_in_use.unwrap_or_default()));
+        self.store.newest.set(number(status.newest.0));
+        self.store.oldest.set(number(status.oldest.unwrap_or_default().0));
     }
 
     /// Content type and text of `/metrics`, with how many requests wait now and which places priority levels have.

@@ -24,9 +24,13 @@ pub(crate) fn target(state: &State, group: &str, resource: &str) -> Result<Reque
 
 /// All objects of a resource.
 pub(crate) fn list(state: &State, group: &str, resource: &str) -> Result<Vec<Value>, ApiError> {
-    let target = target(state, group, resource)?;
+    list_at(state, &target(state, group, resource)?)
+}
+
+/// Lists the objects of a collection.
+pub(crate) fn list_at(state: &State, target: &RequestTarget) -> Result<Vec<Value>, ApiError> {
     let operation = Operation::List(ListOptions::default());
-    let answer = state.as_server("", |registry, context| registry.handle(&target, operation, context))?;
+    let answer = state.as_server("", |registry, context| registry.handle(target, operation, context))?;
     let ResponseBody::List(list) = answer.body else {
         return Err(ApiError::internal("a list was not answered with a list"));
     };

@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use futures::FutureExt as _;
 use gc_apiserver::{
-    AccessConfig, Extension, GivenKeys, MemoryBudget, RunningServer, Server, ServerConfig, StartError,
+    AccessConfig, ClusterConfig, ClusterSecret, Extension, GivenKeys, MemoryBudget, RunningServer, Server,
+    ServerConfig, StartError,
 };
 use gc_process::logging::{self, LogOptions};
 use gc_process::{UsageError, kubeconfig};
@@ -20,7 +23,10 @@ use gc_registry::deletion_observer::DeletionObserver;
 use gc_registry::services::{RangeError, ServiceRanges};
 use gc_registry::storage::Storage;
 use gc_registry::{CompiledDefinitions, Registry};
-use gc_store::{EtcdOptions, EtcdStorage, EtcdTls, MemoryStorage, RedbOptions, RedbStorage};
+use gc_store::{
+    EtcdOptions, EtcdStorage, EtcdTls, HistoryOptions, MemoryOptions, MemoryStorage, RedbOptions, RedbStorage,
+};
+use gc_types::GoDuration;
 
 use crate::backup_pages::Pages;
 
@@ -32,8 +38,29 @@ const SERVICE_RANGE: &str = "10.96.0.0/12";
 /// The default of `--service-node-port-range`.
 pub const NODE_PORT_RANGE: &str = "30000-32767";
 
+/// The defaults of `--compaction-interval` and `--history-size`.
+const COMPACTION_SECONDS: i64 = 300;
+const HISTORY_BYTES: u64 = 64 << 20;
+/// Minimum of `--history-size`: below it, no watch could be resumed.
+const MINIMUM_HISTORY_BYTES: u64 = 1 << 20;
+
 /// Text shown in place of a secret.
 const CLASSIFIED: &str = "CLASSIFIED";
+
+fn interval(text: &str) -> Result<GoDuration, String> {
+    match text.parse::<GoDuration>() {
+        Ok(interval) if interval < GoDuration::ZERO => Err("it must not be negative".to_owned()),
+        parsed => parsed.map_err(|error| error.to_string()),
+    }
+}
+
+fn history_bytes(text: &str) -> Result<u64, String> {
+    match gc_types::parse_quantity(text).and_then(|bytes| u64::try_from(bytes).ok()) {
+        Some(bytes) if bytes >= MINIMUM_HISTORY_BYTES => Ok(bytes),
+        Some(_) => Err(format!("expected at least {}Mi", MINIMUM_HISTORY_BYTES >> 20)),
+        None => Err("expected a quantity of bytes, such as 64Mi".to_owned()),
+    }
+}
 
 /// Where objects are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -77,6 +104,21 @@ pub struct ServerOptions {
     /// Key of the client certificate for etcd
     #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
     pub etcd_keyfile: Option<PathBuf>,
+    /// Interval of compaction: superseded versions are kept for one to two intervals, for pages of lists and watches that resume;
+    /// 0s: as long as there is room
+    #[arg(long, value_name = "DURATION", default_value = "5m0s", value_parser = interval)]
+    pub compaction_interval: GoDuration,
+    /// Maximum size of the superseded versions that this server holds for pages of lists and watches, at any age
+    #[arg(long, value_name = "BYTES", default_value = "64Mi", value_parser = history_bytes)]
+    pub history_size: u64,
+    /// File with a secret, 32 random bytes in base64, with which the servers on one etcd share their certificate authority and keys,
+    /// so that each accepts the tokens and kubeconfigs of all; further lines are former secrets
+    #[arg(long, value_name = "FILE")]
+    pub cluster_key_file: Option<PathBuf>,
+    /// Address at which pods and other servers reach this server, for the Service `kubernetes` [default: the address of --listen,
+    /// or this host's own if that is a loopback address]
+    #[arg(long, value_name = "IP")]
+    pub advertise_address: Option<IpAddr>,
     /// Bearer token of an administrator
     #[arg(long, env = "KUBEGC_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
@@ -186,6 +228,10 @@ impl ServerOptions {
             etcd_cafile: None,
             etcd_certfile: None,
             etcd_keyfile: None,
+            compaction_interval: GoDuration::from_seconds(COMPACTION_SECONDS),
+            history_size: HISTORY_BYTES,
+            cluster_key_file: None,
+            advertise_address: None,
             token: None,
             token_auth_file: None,
             tls_san: Vec::new(),
@@ -277,6 +323,13 @@ impl ServerOptions {
                 ("etcd-cafile", path(&self.etcd_cafile)),
                 ("etcd-certfile", path(&self.etcd_certfile)),
                 ("etcd-keyfile", path(&self.etcd_keyfile)),
+                ("compaction-interval", self.compaction_interval.to_string()),
+                ("history-size", self.history_size.to_string()),
+                ("cluster-key-file", path(&self.cluster_key_file)),
+                (
+                    "advertise-address",
+                    self.advertise_address.map_or_else(String::new, |address| address.to_string()),
+                ),
                 ("token", self.token.clone().unwrap_or_default()),
                 ("token-auth-file", path(&self.token_auth_file)),
                 ("tls-san", list(&self.tls_san)),
@@ -302,6 +355,15 @@ impl ServerOptions {
         // Nothing of this process can be profiled over HTTP, whatever was asked for.
         flags.insert("profiling".to_owned(), "false".to_owned());
         flags
+    }
+
+    fn compaction_period(&self) -> Option<Duration> {
+        (self.compaction_interval > GoDuration::ZERO).then(|| self.compaction_interval.to_std())
+    }
+
+    fn history(&self) -> HistoryOptions {
+        let bytes = usize::try_from(self.history_size).unwrap_or(usize::MAX);
+        HistoryOptions { bytes, ..HistoryOptions::default() }
     }
 
     /// Where data and keys are kept; `None` if nowhere.
@@ -397,6 +459,7 @@ pub async fn serve(
     };
     let kind =
         options.storage.unwrap_or(if options.ephemeral { StorageKind::Memory } else { StorageKind::Redb });
+    let cluster = cluster(kind, options)?;
     let (folder, asked) = (data_dir.clone(), options.clone());
     let storage =
         tokio::task::spawn_blocking(move || open_storage(kind, folder.as_deref(), &asked)).await??;
@@ -419,6 +482,9 @@ pub async fn serve(
         extension,
         memory_budget: options.memory_budget.unwrap_or_else(MemoryBudget::of_machine),
         is_bootstrapped: options.is_furnished,
+        advertise: options.advertise_address,
+        history_period: options.compaction_period(),
+        cluster,
     };
     Server::start(config, Arc::new(registry)).await.map_err(suggest_port)
 }
@@ -468,7 +534,10 @@ fn open_storage(
         (StorageKind::Etcd, _) => {
             Arc::new(EtcdStorage::connect(&options.etcd_endpoints, &etcd_options(options)?)?)
         }
-        (StorageKind::Memory, _) => Arc::new(MemoryStorage::default()),
+        (StorageKind::Memory, _) => {
+            let settings = MemoryOptions { history: options.history(), ..MemoryOptions::default() };
+            Arc::new(MemoryStorage::new(settings))
+        }
         (StorageKind::Redb, Some(folder)) => {
             // Keys are made after the first store: a folder with keys alone lost its objects.
             anyhow::ensure!(
@@ -476,12 +545,32 @@ fn open_storage(
                 "{} has keys and no store: restore the store, or remove the directory pki to start over",
                 folder.display()
             );
-            Arc::new(RedbStorage::open(folder, RedbOptions::default())?)
+            let settings = RedbOptions { history: options.history(), ..RedbOptions::default() };
+            Arc::new(RedbStorage::open(folder, settings)?)
         }
         (StorageKind::Redb, None) => {
             anyhow::bail!("--storage redb needs a data directory, which --ephemeral has not")
         }
     })
+}
+
+/// Returns the settings for other servers on a store that several can share.
+fn cluster(kind: StorageKind, options: &ServerOptions) -> anyhow::Result<Option<ClusterConfig>> {
+    let Some(file) = &options.cluster_key_file else {
+        return Ok((kind == StorageKind::Etcd).then(ClusterConfig::default));
+    };
+    if kind != StorageKind::Etcd {
+        let why = "--cluster-key-file: only servers with --storage etcd share a store";
+        return Err(UsageError::new(why).into());
+    }
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    if std::fs::metadata(file).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {
+        tracing::warn!(path = %file.display(), "others can read the secret of the cluster: make the file private");
+    }
+    let secret: ClusterSecret = text
+        .parse()
+        .map_err(|error| UsageError::new(format!("--cluster-key-file {}: {error}", file.display())))?;
+    Ok(Some(ClusterConfig { secret: Some(secret), ..ClusterConfig::default() }))
 }
 
 fn etcd_options(options: &ServerOptions) -> anyhow::Result<EtcdOptions> {
@@ -496,8 +585,14 @@ fn etcd_options(options: &ServerOptions) -> anyhow::Result<EtcdOptions> {
         None => None,
     };
     let budget = options.memory_budget.unwrap_or_else(MemoryBudget::of_machine);
-    let largest_list = usize::try_from(budget.bytes()).unwrap_or(usize::MAX);
-    Ok(EtcdOptions { prefix: options.etcd_prefix.clone(), tls, largest_list, ..EtcdOptions::default() })
+    Ok(EtcdOptions {
+        prefix: options.etcd_prefix.clone(),
+        tls,
+        largest_list: usize::try_from(budget.bytes()).unwrap_or(usize::MAX),
+        compaction_interval: options.compaction_period(),
+        history: options.history(),
+        ..EtcdOptions::default()
+    })
 }
 
 /// Prints how to use the server. The last line says that it is ready.

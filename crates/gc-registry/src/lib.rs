@@ -85,5 +85,5 @@ pub use definitions::CompiledDefinitions;
 pub use gc_store_api as storage;
 pub use kinds::x509;
 pub use metadata::{names, numbers, object, ordered, selector};
-pub use registry::{Config, Registry, advisor, deletion_observer};
+pub use registry::{Config, Registry, advisor, deletion_observer, records};
 pub use verbs::{deletion, watch};

@@ -2,6 +2,7 @@
 
 pub mod advisor;
 pub mod deletion_observer;
+pub mod records;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -157,12 +158,22 @@ impl Registry {
         self.storage.revision()
     }
 
-    /// Returns stored documents as they are, in the order of their keys: for backups.
+    /// Returns stored documents as they are, in the order of their keys: for backups. Records of servers are left out.
     ///
     /// # Errors
     /// Those of [`Storage::range`].
     pub fn stored(&self, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
-        self.storage.range("", options)
+        let mut options = options.clone();
+        loop {
+            let mut answer = self.storage.range("", &options)?;
+            let last = answer.items.last().map(|item| Arc::clone(&item.key));
+            answer.items.retain(|item| !records::is_record(&item.key));
+            // A page without items would be the last one.
+            if !answer.items.is_empty() || !answer.more {
+                return Ok(answer);
+            }
+            (options.at, options.after) = (Some(answer.revision), last);
+        }
     }
 
     /// Everything that is served at this moment.

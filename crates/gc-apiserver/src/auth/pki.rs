@@ -20,6 +20,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::certificates::CertificateAuthority;
 use super::client_certificates::{AnyCertificate, ClientAuthorities, FrontProxies};
 use super::request_headers::RequestHeaders;
+use super::shared_files::SharedFiles;
 use super::tls_settings::TlsSettings;
 use super::token_keys::{self, KeyError, PublicKey, SigningKey};
 use super::tokens::{TokenSettings, TokenSigner};
@@ -91,6 +92,9 @@ pub enum PkiError {
         /// Why.
         detail: String,
     },
+    /// The keys that servers share through their store are unusable.
+    #[error("cannot use the keys that the servers on this store share: {0}")]
+    ClusterKeys(String),
     /// The TLS stack refused the material.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
@@ -158,11 +162,17 @@ pub(crate) enum Keep<'a> {
     InMemory,
     /// In this folder (made with mode 0700; files with 0600).
     Folder(&'a Path),
+    /// In these files, which the caller stores.
+    Shared(&'a SharedFiles),
 }
 
 impl Keep<'_> {
     pub(crate) fn read(&self, name: &str) -> Result<Option<String>, PkiError> {
-        let Self::Folder(folder) = self else { return Ok(None) };
+        let folder = match self {
+            Self::InMemory => return Ok(None),
+            Self::Shared(files) => return Ok(files.read(name)),
+            Self::Folder(folder) => folder,
+        };
         let path = folder.join(name);
         match fs::read_to_string(&path) {
             Ok(text) => Ok(Some(text)),
@@ -202,9 +212,27 @@ impl Keep<'_> {
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), PkiError> {
         match self {
             Self::InMemory => Ok(()),
+            Self::Shared(files) => {
+                files.write(name, text);
+                Ok(())
+            }
             Self::Folder(folder) => write_private(&folder.join(name), text),
         }
     }
+}
+
+/// Locks a folder of keys until the returned file is dropped, so servers that share a data directory and start together have the
+/// same keys. Returns `None` on a filesystem that cannot lock folders.
+pub(crate) fn lock_folder(folder: &Path) -> Result<Option<fs::File>, PkiError> {
+    create_folder(folder)?;
+    let opened = fs::File::open(folder);
+    let locked = opened.and_then(|opened| opened.lock().map(|()| opened));
+    Ok(locked.inspect_err(|error| tracing::debug!(%error, "the folder of keys is not locked")).ok())
+}
+
+fn create_folder(folder: &Path) -> Result<(), PkiError> {
+    let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    created.map_err(|error| PkiError::Write { path: folder.to_path_buf(), error })
 }
 
 fn is_open_to_others(file: &fs::Metadata) -> bool {
@@ -243,11 +271,7 @@ impl Pki {
         now: jiff::Timestamp,
     ) -> Result<Self, PkiError> {
         if let Keep::Folder(folder) = keep {
-            fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(folder)
-                .map_err(|error| PkiError::Write { path: folder.to_path_buf(), error })?;
+            create_folder(folder)?;
         }
         keep.check_keys()?;
         let ca_key = load_or_make_key(keep, "ca.key")?;

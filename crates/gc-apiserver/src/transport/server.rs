@@ -1,6 +1,5 @@
 //! Starting, serving and stopping.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -27,25 +26,24 @@ use crate::aggregator::Aggregator;
 use crate::auth::authentication;
 use crate::auth::certificates::CertificateAuthority;
 use crate::auth::client_certificates::{ClientAuthorities, ConnectionCertificate};
+use crate::auth::cluster_keys;
 use crate::auth::front_proxy::{CLIENT_NAME, FrontProxy};
 use crate::auth::kubeconfig::ClientCredentials;
-use crate::auth::pki::{GivenKeys, Keep, Pki, PkiError};
-use crate::auth::rbac::{AuthorizationMode, Rbac};
-use crate::auth::request_headers::RequestHeaders;
+use crate::auth::pki::{Keep, Pki, PkiError, lock_folder};
+use crate::auth::rbac::Rbac;
 use crate::auth::static_tokens::Authenticator;
-use crate::auth::tokens::TokenSettings;
 use crate::identity::{self, Identity};
-use crate::serve::extension::Extension;
 use crate::serve::health;
 use crate::serve::service;
 use crate::serve::webhooks::Webhooks;
-use crate::state::{Clock, State, StateParts};
-use crate::transport::account::MemoryBudget;
+use crate::state::{State, StateParts};
 use crate::transport::arrivals;
 use crate::transport::clients::{AdmittedConnection, Ending};
 use crate::transport::connections::{Patience, converse};
 use crate::transport::in_process::InProcess;
 use crate::transport::lent::LentConnection;
+use crate::transport::peers::{self, Peer, Peers, SharedPeers};
+use crate::transport::server_config::ServerConfig;
 use crate::transport::stop::Stop;
 use crate::transport::unserved::unserved;
 
@@ -53,8 +51,6 @@ use crate::transport::unserved::unserved;
 const STOP_PATIENCE: Duration = Duration::from_millis(1500);
 /// Period of the registry's maintenance.
 const MAINTENANCE_PERIOD: Duration = Duration::from_secs(5);
-/// The history of one to two such periods is kept, as kube-apiserver keeps it in etcd: page tokens expire by age, too.
-const HISTORY_PERIOD: Duration = Duration::from_mins(5);
 /// Delay before a broken watch on the store is started again.
 const PUMP_PAUSE: Duration = Duration::from_millis(50);
 
@@ -63,79 +59,6 @@ const BACKLOG: u32 = 1024;
 
 /// An address outside of every network (RFC 5737), by which the routing table is asked for this host's own address.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-
-/// The configuration of the server.
-#[derive(Clone)]
-pub struct ServerConfig {
-    /// Where to listen; `None` for a server that only this process calls ([`RunningServer::in_process`]), until
-    /// [`RunningServer::listen`] is called.
-    pub listen: Option<SocketAddr>,
-    /// Where keys and certificates are kept; `None` keeps them in memory.
-    pub data_dir: Option<PathBuf>,
-    /// A bearer token of the administrator (`system:masters`).
-    pub admin_token: Option<String>,
-    /// A file of further tokens: `token,user,uid,"group1,group2"` per line.
-    pub token_auth_file: Option<PathBuf>,
-    /// Further names and addresses for the serving certificate.
-    pub hosts: Vec<String>,
-    /// Keys and certificates that are given, and not made.
-    pub keys: GivenKeys,
-    /// Authentication and authorization.
-    pub access: AccessConfig,
-    /// The flags that the server was started with, as `/flagz` shows them: without secrets.
-    pub flags: BTreeMap<String, String>,
-    /// The name of this host, for the identity Lease in `kube-system`, which is written every ten seconds; `None` keeps none.
-    pub identity_host: Option<String>,
-    /// Clock for the timestamps of objects.
-    pub clock: Clock,
-    /// Handler of further paths, if any.
-    pub extension: Option<Arc<dyn Extension>>,
-    /// Limit of the memory held for clients.
-    pub memory_budget: MemoryBudget,
-    /// The store has what every cluster has, from a server of this process, and has not changed since.
-    pub is_bootstrapped: bool,
-}
-
-/// Configuration of authentication and authorization.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AccessConfig {
-    /// Service-account tokens.
-    pub tokens: TokenSettings,
-    /// Proxies that are believed when they say who asks.
-    pub request_headers: Option<RequestHeaders>,
-    /// Requests without credentials are refused.
-    pub refuses_anonymous: bool,
-    /// Authorizers in order; roles alone if empty.
-    pub authorization: Vec<AuthorizationMode>,
-}
-
-impl ServerConfig {
-    /// A server at this address that keeps its keys in memory, has no tokens, and asks roles alone.
-    #[must_use]
-    pub fn at(listen: SocketAddr) -> Self {
-        Self {
-            listen: Some(listen),
-            data_dir: None,
-            admin_token: None,
-            token_auth_file: None,
-            hosts: Vec::new(),
-            keys: GivenKeys::default(),
-            access: AccessConfig::default(),
-            flags: BTreeMap::new(),
-            identity_host: None,
-            clock: Clock::default(),
-            extension: None,
-            memory_budget: MemoryBudget::of_machine(),
-            is_bootstrapped: false,
-        }
-    }
-}
-
-impl std::fmt::Debug for ServerConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServerConfig").field("listen", &self.listen).finish_non_exhaustive()
-    }
-}
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -183,6 +106,8 @@ pub struct RunningServer {
     entrance: Mutex<Entrance>,
     authority: Arc<CertificateAuthority>,
     state: Arc<State>,
+    /// The other servers on the store.
+    peers: Option<SharedPeers>,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<()>,
 }
@@ -208,10 +133,8 @@ impl Server {
         let address = listener.as_ref().map(|(_, address)| *address);
         let mut hosts = config.hosts.clone();
         hosts.push(address.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip()).to_string());
-        let folder = config.data_dir.as_ref().map(|folder| folder.join("pki"));
-        let keep = folder.as_deref().map_or(Keep::InMemory, Keep::Folder);
-        let pki = Pki::load_or_make(&keep, &hosts, jiff::Timestamp::now())?.with(&config.keys)?;
-        let front_proxy = FrontProxy::load_or_make(&keep, jiff::Timestamp::now())?;
+        hosts.extend(config.advertise.map(|address| address.to_string()));
+        let (pki, front_proxy) = load_keys(&config, hosts, &registry).await?;
         let access = &config.access;
         let authorities = pki.client_authorities(access.request_headers.as_ref())?;
         let proxy = proxy_facts(&front_proxy.ca_pem, &config);
@@ -254,13 +177,20 @@ impl Server {
         let mut background = JoinSet::new();
         background.spawn(pump(Arc::clone(&state)).boxed());
         let (starting, is_bootstrapped) = (Arc::clone(&state), config.is_bootstrapped);
+        let reached = address.and_then(|address| config.advertise.or_else(|| reachable(address.ip())));
+        let timing = config.cluster.as_ref().map(|cluster| cluster.timing);
+        let own = reached.zip(address).map(|(reached, address)| (reached, address.port()));
+        let peers = timing.zip(own).map(|(timing, (address, port))| {
+            Peers::new(Peer::new(address, port, &credentials.ca_pem), timing)
+        });
         let facts = ServerFacts {
-            address: address.and_then(|address| reachable(address.ip())),
+            // Where there may be several servers, they keep the endpoints of the Service together.
+            address: reached.filter(|_| timing.is_none()),
             port: address.map_or(0, |address| address.port()),
             client_ca,
             front_proxy: proxy,
         };
-        tokio::task::spawn_blocking(move || {
+        let peers = tokio::task::spawn_blocking(move || {
             let made = starting.as_server("kubegc", |registry, context| {
                 if is_bootstrapped {
                     registry.follow_server(context, &facts)
@@ -269,11 +199,15 @@ impl Server {
                 }
             });
             health::check_once(&starting);
-            made
+            made.map(|()| peers.map(|peers| Arc::new(Mutex::new(Some(peers.begin(&starting))))))
         })
         .await
         .unwrap_or_else(|failure| Err(ApiError::internal(failure)))
         .map_err(StartError::Bootstrap)?;
+        if let (Some(peers), Some(timing)) = (&peers, timing) {
+            let keeping = peers::keep(Arc::clone(&state), Arc::clone(peers), timing.renewal);
+            background.spawn(keeping.boxed());
+        }
         crate::auth::authentication::follow_roles(&state, &mut background)
             .await
             .map_err(StartError::Roles)?;
@@ -285,8 +219,9 @@ impl Server {
             background.spawn(identity::keep(Arc::clone(&state), identity).boxed());
         }
         // An etcd may have several servers, which agree on who compacts it.
-        if registry.blocks() != Blocking::Always {
-            let periods = || tokio::time::sleep(HISTORY_PERIOD);
+        let history_period = config.history_period.filter(|_| registry.blocks() != Blocking::Always);
+        if let Some(period) = history_period {
+            let periods = move || tokio::time::sleep(period);
             background.spawn(expire_history(Arc::clone(&state), periods).boxed());
         }
 
@@ -297,7 +232,37 @@ impl Server {
         }
         let serving = tokio::spawn(serve(accepting, opened, background).boxed());
         let entrance = Mutex::new(entrance);
-        Ok(RunningServer { credentials, entrance, authority, state, stop: Some(stop), serving })
+        Ok(RunningServer { credentials, entrance, authority, state, peers, stop: Some(stop), serving })
+    }
+}
+
+/// Loads the keys and certificates that the servers on the store share, or this server's own, and makes those that are missing.
+async fn load_keys(
+    config: &ServerConfig,
+    hosts: Vec<String>,
+    registry: &Arc<Registry>,
+) -> Result<(Pki, FrontProxy), PkiError> {
+    let (config, registry) = (config.clone(), Arc::clone(registry));
+    let load = move || {
+        let now = jiff::Timestamp::now();
+        let folder = config.data_dir.as_ref().map(|folder| folder.join("pki"));
+        let secret = config.cluster.as_ref().and_then(|cluster| cluster.secret.as_ref());
+        let (pki, front_proxy) = if let Some(secret) = secret {
+            cluster_keys::load_or_make(&registry, secret, folder.as_deref(), &hosts, now)?
+        } else {
+            if config.cluster.is_some() {
+                cluster_keys::refuse_without_secret(&registry)?;
+            }
+            let _locked = folder.as_deref().map(lock_folder).transpose()?;
+            let keep = folder.as_deref().map_or(Keep::InMemory, Keep::Folder);
+            (Pki::load_or_make(&keep, &hosts, now)?, FrontProxy::load_or_make(&keep, now)?)
+        };
+        Ok((pki.with(&config.keys)?, front_proxy))
+    };
+    // The store and the lock of a shared folder block.
+    match tokio::task::spawn_blocking(load).await {
+        Ok(loaded) => loaded,
+        Err(failure) => Err(PkiError::Tls(failure.to_string())),
     }
 }
 
@@ -449,6 +414,9 @@ impl RunningServer {
 
     /// Stops: no new connections, watches end, requests have a moment to finish. Takes at most two seconds.
     pub async fn shutdown(mut self) {
+        if let Some(peers) = self.peers.take() {
+            peers::leave(&self.state, peers).await;
+        }
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
         }
@@ -605,7 +573,12 @@ async fn maintain(state: Arc<State>) {
         let catalog = state.registry.catalog();
         state.metrics.forget_removed(|group, resource| catalog.serves(group, resource));
         let tending = Arc::clone(&state);
-        let done = run_blocking(move || tending.as_server("kubegc", gc_registry::Registry::maintain));
+        let done = run_blocking(move || {
+            if let Ok(status) = tending.registry.store_status() {
+                tending.metrics.set_store(&status, tending.registry.blocks() == Blocking::Always);
+            }
+            tending.as_server("kubegc", gc_registry::Registry::maintain)
+        });
         if let Err(error) = done.await {
             tracing::warn!(%error, "maintenance of the registry failed and is retried");
             tokio::time::sleep(PUMP_PAUSE).await;

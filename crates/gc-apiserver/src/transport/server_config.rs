@@ -1,0 +1,113 @@
+//! Configuration of a server.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::auth::cluster_keys::ClusterSecret;
+use crate::auth::pki::GivenKeys;
+use crate::auth::rbac::AuthorizationMode;
+use crate::auth::request_headers::RequestHeaders;
+use crate::auth::tokens::TokenSettings;
+use crate::serve::extension::Extension;
+use crate::state::Clock;
+use crate::transport::account::MemoryBudget;
+use crate::transport::peers::PeerTiming;
+
+/// The history of one to two such periods is kept, as kube-apiserver keeps it in etcd: page tokens expire by age, too.
+const HISTORY_PERIOD: Duration = Duration::from_mins(5);
+
+/// The configuration of the server.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// Where to listen; `None` for a server that only this process calls ([`RunningServer::in_process`]), until
+    /// [`RunningServer::listen`] is called.
+    pub listen: Option<SocketAddr>,
+    /// Where keys and certificates are kept; `None` keeps them in memory.
+    pub data_dir: Option<PathBuf>,
+    /// A bearer token of the administrator (`system:masters`).
+    pub admin_token: Option<String>,
+    /// A file of further tokens: `token,user,uid,"group1,group2"` per line.
+    pub token_auth_file: Option<PathBuf>,
+    /// Further names and addresses for the serving certificate.
+    pub hosts: Vec<String>,
+    /// Keys and certificates that are given, and not made.
+    pub keys: GivenKeys,
+    /// Authentication and authorization.
+    pub access: AccessConfig,
+    /// The flags that the server was started with, as `/flagz` shows them: without secrets.
+    pub flags: BTreeMap<String, String>,
+    /// The name of this host, for the identity Lease in `kube-system`, which is written every ten seconds; `None` keeps none.
+    pub identity_host: Option<String>,
+    /// Clock for the timestamps of objects.
+    pub clock: Clock,
+    /// Handler of further paths, if any.
+    pub extension: Option<Arc<dyn Extension>>,
+    /// Limit of the memory held for clients.
+    pub memory_budget: MemoryBudget,
+    /// The store has what every cluster has, from a server of this process, and has not changed since.
+    pub is_bootstrapped: bool,
+    /// Address of this server in the endpoints of the Service `kubernetes`; `None` for the address on which it listens, or this
+    /// host's own if that is a loopback address.
+    pub advertise: Option<IpAddr>,
+    /// Settings for several servers on one store; `None` if the store is this server's alone.
+    pub cluster: Option<ClusterConfig>,
+    /// Superseded versions are forgotten after one to two of these periods; `None` keeps as many as the store has room for. A store
+    /// that several servers share compacts itself.
+    pub history_period: Option<Duration>,
+}
+
+/// Settings that the servers on one store share.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterConfig {
+    /// The secret that seals their common keys; without it, each server has its own.
+    pub secret: Option<ClusterSecret>,
+    /// Intervals by which each knows that the others are alive.
+    pub timing: PeerTiming,
+}
+
+/// Configuration of authentication and authorization.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessConfig {
+    /// Service-account tokens.
+    pub tokens: TokenSettings,
+    /// Proxies that are believed when they say who asks.
+    pub request_headers: Option<RequestHeaders>,
+    /// Requests without credentials are refused.
+    pub refuses_anonymous: bool,
+    /// Authorizers in order; roles alone if empty.
+    pub authorization: Vec<AuthorizationMode>,
+}
+
+impl ServerConfig {
+    /// A server at this address that keeps its keys in memory, has no tokens, and asks roles alone.
+    #[must_use]
+    pub fn at(listen: SocketAddr) -> Self {
+        Self {
+            listen: Some(listen),
+            data_dir: None,
+            admin_token: None,
+            token_auth_file: None,
+            hosts: Vec::new(),
+            keys: GivenKeys::default(),
+            access: AccessConfig::default(),
+            flags: BTreeMap::new(),
+            identity_host: None,
+            clock: Clock::default(),
+            extension: None,
+            memory_budget: MemoryBudget::of_machine(),
+            is_bootstrapped: false,
+            advertise: None,
+            cluster: None,
+            history_period: Some(HISTORY_PERIOD),
+        }
+    }
+}
+
+impl std::fmt::Debug for ServerConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerConfig").field("listen", &self.listen).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,73 @@
+//! Flags that bound the history of the store.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::{PATIENCE, config_maps, create, support};
+use support::Kubegc;
+
+fn start(arguments: &[&str]) -> Kubegc {
+    Kubegc::start_with("apiserver", ["--ephemeral"].iter().chain(arguments).copied())
+}
+
+/// Sends a GET, and returns the code of its refusal.
+async fn refusal(client: &kube::Client, path: &str) -> Option<u16> {
+    let request = http::Request::get(path).body(Vec::new()).unwrap();
+    match client.request::<Value>(request).await {
+        Err(kube::Error::Api(status)) => Some(status.code),
+        other => {
+            other.unwrap();
+            None
+        }
+    }
+}
+
+/// Sends a GET until it is refused with this code.
+async fn until_refused(client: &kube::Client, path: &str, code: u16) {
+    let asked = async {
+        while refusal(client, path).await != Some(code) {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asked).await.unwrap();
+}
+
+/// A page of a list is of one revision, which is forgotten in time.
+#[tokio::test]
+async fn history_ends_after_an_interval() {
+    let server = start(&["--compaction-interval=50ms"]);
+    let maps = config_maps(&server).await;
+    for name in ["a", "b"] {
+        create(&maps, name).await;
+    }
+    let page = maps.list(&ListParams::default().limit(1)).await.unwrap();
+    let token = page.metadata.continue_.unwrap();
+    create(&maps, "c").await;
+    let next = format!("/api/v1/namespaces/default/configmaps?limit=1&continue={token}");
+    until_refused(&server.client().await, &next, 410).await;
+}
+
+/// Superseded versions are forgotten when they are too large together, although they are young.
+#[tokio::test]
+async fn history_has_a_size() {
+    let server = start(&["--compaction-interval=0s", "--history-size=1Mi"]);
+    let maps: Api<ConfigMap> = config_maps(&server).await;
+    let first = create(&maps, "a").await.metadata.resource_version.unwrap();
+    let at = format!(
+        "/api/v1/namespaces/default/configmaps?resourceVersion={first}&resourceVersionMatch=Exact&limit=500"
+    );
+    let client = server.client().await;
+    let change = async |number: usize| {
+        let text = number.to_string() + &"x".repeat(400_000);
+        let patch = Patch::Merge(json!({"data": {"k": text}}));
+        maps.patch("a", &PatchParams::default(), &patch).await.unwrap();
+    };
+    change(0).await;
+    assert_eq!(refusal(&client, &at).await, None, "within the size");
+    for number in 1..5 {
+        change(number).await;
+    }
+    assert_eq!(refusal(&client, &at).await, Some(410));
+}
