@@ -3,6 +3,7 @@
 pub(crate) mod decode;
 pub(crate) mod documents;
 pub(crate) mod list;
+pub(crate) mod list_protobuf;
 pub(crate) mod negotiate;
 pub(crate) mod openapi_protobuf;
 pub(crate) mod protobuf;

@@ -106,6 +106,10 @@ async fn figures(store: &str) {
     );
     for (name, accept, query) in [
         ("list, JSON", "application/json", ""),
+        ("list, indented JSON", "application/json", "?pretty=true"),
+        ("list, YAML", "application/yaml", ""),
+        ("list, table", "application/json;as=Table;g=meta.k8s.io;v=v1", ""),
+        ("list, protobuf", "application/vnd.kubernetes.protobuf", ""),
         (
             "list, protobuf metadata",
             "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
@@ -166,7 +170,7 @@ async fn list(server: &Kubegc, client: &ApiClient, name: &str, accept: &str, que
         let head = String::from_utf8_lossy(&answer.body[..answer.body.len().min(2000)]).into_owned();
         let token = head.split_once("\"continue\":\"").and_then(|(_, rest)| rest.split_once('"'));
         match token {
-            Some((token, _)) if !query.is_empty() && !token.is_empty() => {
+            Some((token, _)) if query.starts_with("?limit") && !token.is_empty() => {
                 next = format!("&continue={}", token.replace('+', "%2B").replace('=', "%3D"));
             }
             _ => break,

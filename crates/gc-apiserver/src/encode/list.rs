@@ -1,17 +1,23 @@
-//! Lists on their way out: written piece by piece from the objects' stored form, so that a list of 100,000
-//! objects never exists as one text.
+//! Lists in answers: encoded object by object while the client reads, in every representation, so that a list never exists as one
+//! text or value.
 
 use std::io::Write as _;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use gc_registry::api::{Object, ObjectList};
-use serde_json::{Map, Value};
+use gc_registry::error::ApiError;
+use gc_registry::ordered::InOrder;
+use serde_json::{Map, Value, json};
 
-use crate::encode::negotiate::Representation;
+use crate::encode::list_protobuf::{Measuring, ProtobufItems};
+use crate::encode::negotiate::{Encoding, Representation};
+use crate::encode::protobuf::ListMeta;
 use crate::encode::table::{IncludeObject, Table, metadata_json};
+use crate::encode::{render, yaml};
 
 /// Size of one piece of a list, in bytes.
 const PIECE: usize = 64 * 1024;
@@ -19,38 +25,66 @@ const PIECE: usize = 64 * 1024;
 pub(crate) const GZIP_FROM: usize = 128 * 1024;
 /// Compression level; upstream's.
 const GZIP_LEVEL: u32 = 1;
+/// Size from which a list in protobuf is measured before it is written; a shorter one is kept whole.
+const MEASURED_FROM: usize = 1 << 20;
+/// Bytes of an item that waits to be written, besides its stored form, which the store may share.
+const ITEM_BYTES: usize = 256;
 
 /// Form in which the items of a list are written.
 #[derive(Clone)]
 pub(crate) enum ItemForm {
-    /// JSON objects, with or without apiVersion and kind.
+    /// Objects, with or without apiVersion and kind.
     Object {
         /// True if items say what they are (those of custom resources do).
         with_type: bool,
     },
-    /// PartialObjectMetadata in JSON.
+    /// PartialObjectMetadata.
     Metadata,
     /// Rows of a table.
     Row(Arc<Table>, IncludeObject),
 }
 
-/// A list that is being written.
-pub(crate) struct ListStream {
-    head: Option<Vec<u8>>,
-    items: std::vec::IntoIter<Arc<Object>>,
-    form: ItemForm,
-    representation: Representation,
-    first: bool,
-    done: bool,
-    compressor: Option<GzEncoder<Vec<u8>>>,
-    /// End of an empty list.
-    nothing: &'static [u8],
-    /// Pieces that were written before it was known how long the list would be.
-    waiting: Option<Bytes>,
+/// A list with the form in which it is answered.
+pub(crate) struct ListAnswer<'a> {
+    /// Kind of the list.
+    pub(crate) kind: &'a str,
+    /// Kind of its items.
+    pub(crate) item_kind: &'a str,
+    /// Version of both.
+    pub(crate) api_version: &'a str,
+    pub(crate) form: ItemForm,
+    pub(crate) representation: Representation,
 }
 
-/// Bytes of an item that waits to be written, besides its stored form, which the store may share.
-const ITEM_BYTES: usize = 256;
+/// Notation of the items of a list.
+enum Notation {
+    Compact,
+    Indented,
+    Yaml,
+    Protobuf(ProtobufItems),
+}
+
+/// A list that is being written.
+pub(crate) struct ListStream {
+    /// Text before the first item.
+    head: Option<Vec<u8>>,
+    /// Text between two items.
+    separator: &'static [u8],
+    /// Text after the last item; `None` once it was written.
+    tail: Option<Vec<u8>>,
+    items: std::vec::IntoIter<Arc<Object>>,
+    form: ItemForm,
+    notation: Notation,
+    representation: Representation,
+    first: bool,
+    /// The list in protobuf, while its length is not known yet.
+    measuring: Option<Measuring>,
+    compressor: Option<GzEncoder<Vec<u8>>>,
+    /// Pieces that were written before it was known how long the list would be.
+    waiting: Option<Bytes>,
+    /// Bytes of the items that are held for this list alone.
+    own_bytes: usize,
+}
 
 /// Result of starting to write a list.
 pub(crate) enum ListStart {
@@ -76,88 +110,198 @@ pub(crate) fn list_meta(list: &ObjectList, form: &ItemForm) -> Map<String, Value
     meta
 }
 
-impl ListStream {
-    /// A stream of the list: `head` is everything up to and without the opening bracket's first item.
-    fn new(head: Vec<u8>, items: Vec<Arc<Object>>, form: ItemForm, representation: Representation) -> Self {
-        Self {
+impl ListAnswer<'_> {
+    /// Begins to write; short lists are written whole.
+    pub(crate) fn begin(&self, list: ObjectList, gzip: bool) -> Result<ListStart, ApiError> {
+        if self.representation.encoding == Encoding::Protobuf {
+            return self.begin_protobuf(list, gzip);
+        }
+        let is_yaml = self.representation.encoding == Encoding::Yaml;
+        if !is_yaml && !self.representation.pretty {
+            let (head, tail) = self.around_compact(&list);
+            return Ok(self.stream(head, tail, list, Notation::Compact).begin(gzip));
+        }
+        let whole = render::value(&self.skeleton(&list), self.representation);
+        if list.items.is_empty() {
+            return Ok(ListStart::Whole(whole.into()));
+        }
+        let (head, tail) = self.around(&whole)?;
+        let stream = if is_yaml {
+            self.stream([head, b":\n"].concat(), tail.to_vec(), list, Notation::Yaml)
+        } else {
+            self.stream([head, b"\": ["].concat(), [b"\n  ]", tail].concat(), list, Notation::Indented)
+        };
+        Ok(stream.begin(gzip))
+    }
+
+    fn stream(&self, head: Vec<u8>, tail: Vec<u8>, list: ObjectList, notation: Notation) -> ListStream {
+        ListStream {
             head: Some(head),
-            items: items.into_iter(),
-            form,
-            representation,
+            tail: Some(tail),
+            own_bytes: list.items.iter().map(|item| item.own_bytes()).sum(),
+            items: list.items.into_iter(),
+            form: self.form.clone(),
+            separator: if matches!(notation, Notation::Compact | Notation::Indented) { b"," } else { b"" },
+            notation,
+            representation: self.representation,
             first: true,
-            done: false,
+            measuring: None,
             compressor: None,
-            nothing: b"]}\n",
             waiting: None,
         }
     }
 
-    /// Bytes that are held until the list has been sent.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.items.len() * ITEM_BYTES + self.waiting.as_ref().map_or(0, Bytes::len)
+    /// Returns the name of the member with the items.
+    fn member(&self) -> &'static str {
+        if matches!(self.form, ItemForm::Row(..)) { "rows" } else { "items" }
     }
 
-    /// Begins to write; short lists are written whole.
-    pub(crate) fn begin(
-        kind: &str,
-        api_version: &str,
-        list: ObjectList,
-        form: ItemForm,
-        representation: Representation,
-        gzip: bool,
-    ) -> ListStart {
-        let meta = Value::Object(list_meta(&list, &form));
-        let head = match &form {
-            ItemForm::Object { .. } => {
-                format!(
-                    "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{meta},\"items\":["
-                )
-            }
-            ItemForm::Metadata => format!(
-                "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"items\":[",
-                representation.meta_version()
-            ),
-            ItemForm::Row(table, _) => format!(
-                "{{\"kind\":\"Table\",\"apiVersion\":\"{}\",\"metadata\":{meta},\"columnDefinitions\":{},\"rows\":[",
-                representation.meta_version(),
-                table.columns()
-            ),
-        };
-        let mut head = head.into_bytes();
-        // Upstream begins some lists only with their first item.
-        let null_without_items = match &form {
+    /// Returns `true` if the items are `null`: upstream allocates some lists only with their first item.
+    fn is_null(&self, list: &ObjectList) -> bool {
+        let null_without_items = match &self.form {
             ItemForm::Object { .. } => false,
             ItemForm::Metadata => true,
             ItemForm::Row(table, _) => table.is_plain(),
         };
-        let is_null = null_without_items && list.items.is_empty();
-        if is_null {
+        null_without_items && list.items.is_empty()
+    }
+
+    /// Returns the list without its items.
+    fn skeleton(&self, list: &ObjectList) -> Value {
+        let meta = list_meta(list, &self.form);
+        let (kind, api_version) = match &self.form {
+            ItemForm::Object { .. } => (self.kind, self.api_version),
+            ItemForm::Metadata => ("PartialObjectMetadataList", self.representation.meta_version()),
+            ItemForm::Row(..) => ("Table", self.representation.meta_version()),
+        };
+        let none = if self.is_null(list) { Value::Null } else { json!([]) };
+        let mut skeleton = json!({"kind": kind, "apiVersion": api_version, "metadata": meta});
+        skeleton[self.member()] = none;
+        if let ItemForm::Row(table, _) = &self.form {
+            skeleton["columnDefinitions"] = table.columns();
+        }
+        skeleton
+    }
+
+    /// Splits a list without items at its items, without their brackets. In each notation, no other line begins as theirs does.
+    fn around<'w>(&self, whole: &'w [u8]) -> Result<(&'w [u8], &'w [u8]), ApiError> {
+        let member = self.member();
+        let (line, opening) = match self.representation.encoding {
+            Encoding::Yaml => (format!("\n{member}: []\n"), 1 + member.len()),
+            Encoding::Json | Encoding::Protobuf => (format!("\n  \"{member}\": []"), 4 + member.len()),
+        };
+        let at = whole.windows(line.len()).position(|window| window == line.as_bytes());
+        let at = at.ok_or_else(|| ApiError::internal("a list has no items to replace"))?;
+        Ok((&whole[..at + opening], &whole[at + line.len()..]))
+    }
+
+    fn around_compact(&self, list: &ObjectList) -> (Vec<u8>, Vec<u8>) {
+        let meta = Value::Object(list_meta(list, &self.form));
+        let version = self.representation.meta_version();
+        let head = match &self.form {
+            ItemForm::Object { .. } => {
+                let (kind, version) = (self.kind, self.api_version);
+                format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{meta},\"items\":[")
+            }
+            ItemForm::Metadata => format!(
+                "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{version}\",\"metadata\":{meta},\"items\":["
+            ),
+            ItemForm::Row(table, _) => format!(
+                "{{\"kind\":\"Table\",\"apiVersion\":\"{version}\",\"metadata\":{meta},\"columnDefinitions\":{},\"rows\":[",
+                table.columns()
+            ),
+        };
+        let mut head = head.into_bytes();
+        if self.is_null(list) {
             head.pop();
+            return (head, b"null}\n".to_vec());
         }
-        let mut stream = Self::new(head, list.items, form, representation);
-        if is_null {
-            stream.nothing = b"null}\n";
-        }
+        (head, b"]}\n".to_vec())
+    }
+
+    fn begin_protobuf(&self, list: ObjectList, gzip: bool) -> Result<ListStart, ApiError> {
+        let meta = ListMeta {
+            resource_version: &list.resource_version,
+            continue_token: &list.continue_token,
+            remaining_item_count: list.remaining_item_count,
+        };
+        let (items, kind, api_version) = match &self.form {
+            ItemForm::Object { .. } => {
+                (ProtobufItems::of_kind(self.api_version, self.item_kind)?, self.kind, self.api_version)
+            }
+            ItemForm::Metadata | ItemForm::Row(..) => {
+                (ProtobufItems::metadata(), "PartialObjectMetadataList", self.representation.meta_version())
+            }
+        };
+        let measuring = Some(Measuring::new(kind, api_version, &meta));
+        let stream = self.stream(Vec::new(), Vec::new(), list, Notation::Protobuf(items));
+        Ok(ListStream { measuring, ..stream }.begin_measuring(gzip))
+    }
+}
+
+fn compressor() -> GzEncoder<Vec<u8>> {
+    GzEncoder::new(Vec::with_capacity(PIECE), Compression::new(GZIP_LEVEL))
+}
+
+impl ListStream {
+    /// Bytes that are held until the list has been sent.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.items.len() * ITEM_BYTES
+            + self.own_bytes
+            + self.waiting.as_ref().map_or(0, Bytes::len)
+            + self.measuring.as_ref().map_or(0, Measuring::held_bytes)
+    }
+
+    fn begin(mut self, gzip: bool) -> ListStart {
         let mut start = Vec::new();
         while start.len() <= GZIP_FROM {
-            match stream.plain_piece() {
+            match self.plain_piece() {
                 Some(piece) => start.extend_from_slice(&piece),
                 None => return ListStart::Whole(start.into()),
             }
         }
         if gzip {
-            let mut compressor = GzEncoder::new(Vec::with_capacity(PIECE), Compression::new(GZIP_LEVEL));
+            let mut compressor = compressor();
             // Writing to memory does not fail.
             let _ = compressor.write_all(&start);
-            stream.compressor = Some(compressor);
+            self.compressor = Some(compressor);
         } else {
-            stream.waiting = Some(start.into());
+            self.waiting = Some(start.into());
         }
-        ListStart::Stream(Box::new(stream), gzip)
+        ListStart::Stream(Box::new(self), gzip)
     }
 
-    /// The next piece; `None` at the end.
-    pub(crate) fn next_piece(&mut self) -> Option<Bytes> {
+    /// Begins a list whose length must be known first: keeps the first items, until the list is known to be long.
+    fn begin_measuring(mut self, gzip: bool) -> ListStart {
+        while self.measuring.as_ref().is_some_and(|measuring| measuring.kept_bytes() <= MEASURED_FROM) {
+            let Some(item) = self.items.next() else {
+                let measured = self.measuring.take().map(Measuring::finish);
+                return ListStart::Whole(measured.unwrap_or_default().into());
+            };
+            if let (Some(measuring), Notation::Protobuf(items)) = (&mut self.measuring, &self.notation) {
+                items.write_or_omit(measuring.kept(), &item);
+            }
+        }
+        if gzip {
+            self.compressor = Some(compressor());
+        }
+        ListStart::Stream(Box::new(self), gzip)
+    }
+
+    /// Returns the next piece; `None` at the end.
+    pub(crate) fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if let (Some(measuring), Notation::Protobuf(items)) = (&mut self.measuring, &self.notation) {
+            if !measuring.measure(items, self.items.as_slice(), PIECE) {
+                // Yields to other tasks, and continues.
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.head = self.measuring.take().map(Measuring::finish);
+        }
+        Poll::Ready(self.next_piece())
+    }
+
+    fn next_piece(&mut self) -> Option<Bytes> {
         if let Some(waiting) = self.waiting.take() {
             return Some(waiting);
         }
@@ -178,38 +322,74 @@ impl ListStream {
     }
 
     fn plain_piece(&mut self) -> Option<Vec<u8>> {
-        if self.done {
-            return None;
-        }
         let mut out = Vec::with_capacity(PIECE + PIECE / 4);
         if let Some(head) = self.head.take() {
             out.extend_from_slice(&head);
         }
         while out.len() < PIECE {
             let Some(item) = self.items.next() else {
-                out.extend_from_slice(self.nothing);
-                self.done = true;
+                out.extend(self.tail.take().into_iter().flatten());
                 break;
             };
             let before = out.len();
             if !self.first {
-                out.push(b',');
+                out.extend_from_slice(self.separator);
             }
-            let written = match &self.form {
-                ItemForm::Object { with_type } => item.write_json(&mut out, *with_type),
-                ItemForm::Metadata => metadata_json(&mut out, &item, self.representation),
-                ItemForm::Row(table, include) => table.row(&mut out, &item, *include, self.representation),
-            };
-            match written {
+            match self.write(&mut out, &item) {
                 Ok(()) => self.first = false,
                 Err(error) => {
-                    // The answer has begun, so that it cannot become an error any more; a corrupt object is
-                    // left out and said.
-                    tracing::error!(%error, "an object that cannot be read was left out of a list");
+                    // The answer has begun and cannot become an error any more: a corrupt object is left out and logged.
+                    tracing::error!(%error, "an unreadable object was left out of a list");
                     out.truncate(before);
                 }
             }
         }
-        Some(out)
+        (!out.is_empty()).then_some(out)
+    }
+
+    fn write(&self, out: &mut Vec<u8>, item: &Object) -> Result<(), ApiError> {
+        match (&self.notation, &self.form) {
+            (Notation::Protobuf(items), _) => items.write(out, item),
+            (Notation::Compact, _) => self.write_compact(out, item),
+            (Notation::Indented, _) => {
+                let text = serde_json::to_vec_pretty(&InOrder::of(&self.value(item)?));
+                // JSON strings contain no newlines.
+                for line in text.map_err(ApiError::internal)?.split(|byte| *byte == b'\n') {
+                    out.extend_from_slice(b"\n    ");
+                    out.extend_from_slice(line);
+                }
+                Ok(())
+            }
+            (Notation::Yaml, _) => {
+                out.extend_from_slice(yaml::written(&Value::Array(vec![self.value(item)?])).as_bytes());
+                Ok(())
+            }
+        }
+    }
+
+    fn write_compact(&self, out: &mut Vec<u8>, item: &Object) -> Result<(), ApiError> {
+        match &self.form {
+            ItemForm::Object { with_type } => item.write_json(out, *with_type),
+            ItemForm::Metadata => metadata_json(out, item, self.representation),
+            ItemForm::Row(table, include) => table.row(out, item, *include, self.representation),
+        }
+    }
+
+    /// Returns an item as a value, for indented JSON and YAML.
+    fn value(&self, item: &Object) -> Result<Value, ApiError> {
+        let ItemForm::Object { with_type } = self.form else {
+            let mut text = Vec::new();
+            self.write_compact(&mut text, item)?;
+            return serde_json::from_slice(&text).map_err(ApiError::internal);
+        };
+        let mut value = item.to_value()?;
+        if let Some(members) = value.as_object_mut().filter(|_| !with_type) {
+            members.remove("apiVersion");
+            members.remove("kind");
+        }
+        Ok(value)
     }
 }
+
+#[cfg(test)]
+mod tests;

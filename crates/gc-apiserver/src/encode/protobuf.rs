@@ -4,8 +4,6 @@
 //! Written by hand from the published message numbers: the values at hand are JSON, and writing them straight
 //! to bytes spares a second copy of every object.
 
-use std::sync::Arc;
-
 use gc_registry::api::DeleteOptions;
 use gc_registry::error::ApiError;
 use gc_registry::object::Object;
@@ -46,7 +44,7 @@ pub(crate) fn metadata_value(out: &mut Vec<u8>, api_version: &str, metadata: &Va
     envelope(out, api_version, "PartialObjectMetadata", |raw| partial_value(raw, metadata));
 }
 
-fn partial_object(writer: &mut Writer<'_>, object: &Object) -> Result<(), ApiError> {
+pub(super) fn partial_object(writer: &mut Writer<'_>, object: &Object) -> Result<(), ApiError> {
     let stored = object.stored_metadata().filter(|_| !table::hides_annotation(object));
     let Some((text, revision)) = stored else {
         let metadata = table::shown_metadata(object)?;
@@ -88,25 +86,15 @@ pub(super) fn list_meta(writer: &mut Writer<'_>, meta: &ListMeta<'_>) {
     });
 }
 
-/// A list of metadata as a whole document.
-pub(crate) fn metadata_list(
-    api_version: &str,
-    meta: &ListMeta<'_>,
-    items: &[Arc<Object>],
-) -> Result<Vec<u8>, ApiError> {
-    let mut out = Vec::new();
-    let mut problem = Ok(());
-    envelope(&mut out, api_version, "PartialObjectMetadataList", |raw| {
-        list_meta(raw, meta);
-        for item in items {
-            raw.message(2, |writer| {
-                if let Err(error) = partial_object(writer, item) {
-                    problem = Err(error);
-                }
-            });
-        }
+/// Writes `k8s\0` and the envelope before a message of this length, with which the document ends.
+pub(super) fn open_envelope(out: &mut Vec<u8>, api_version: &str, kind: &str, length: usize) {
+    out.extend_from_slice(MAGIC);
+    let mut writer = Writer(out);
+    writer.message(1, |meta| {
+        meta.text(1, api_version);
+        meta.text(2, kind);
     });
-    problem.map(|()| out)
+    writer.open(2, length);
 }
 
 /// One event of a watch, with its length in front as the stream wants it.
@@ -313,6 +301,8 @@ pub(crate) fn decode_delete_options(bytes: &[u8]) -> Result<DeleteOptions, ApiEr
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
@@ -454,8 +444,14 @@ mod tests {
         without.as_object_mut().unwrap().remove("resourceVersion");
         let stored = format!("{{\"metadata\":{without},\"spec\":{{}}}}");
         let stored = Object::from_stored(types, stored.into(), gc_registry::storage::Revision(7));
-        let items = [Arc::new(value), Arc::new(stored)];
-        let bytes = metadata_list("meta.k8s.io/v1", &meta, &items).unwrap();
+        let mut list = Vec::new();
+        list_meta(&mut Writer(&mut list), &meta);
+        for item in [value, stored] {
+            Writer(&mut list).message(2, |writer| partial_object(writer, &item).unwrap());
+        }
+        let mut bytes = Vec::new();
+        open_envelope(&mut bytes, "meta.k8s.io/v1", "PartialObjectMetadataList", list.len());
+        bytes.extend(list);
         let (kind, raw) = open(&bytes);
         assert_eq!(kind, "meta.k8s.io/v1 PartialObjectMetadataList");
         let partial = Partial { metadata: Some(example_meta()) };

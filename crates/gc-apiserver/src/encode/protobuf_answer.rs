@@ -1,15 +1,11 @@
 //! Answers in protobuf: objects, lists and documents of built-in kinds, written from JSON values by the table of
 //! field numbers that requests are read with.
 
-use std::sync::Arc;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use gc_registry::error::ApiError;
-use gc_registry::object::Object;
 use serde_json::{Map, Value};
 
-use super::protobuf::{self, ListMeta, envelope};
+use super::protobuf::{self, envelope};
 use super::protobuf_request::{FieldType, Fields, MAXIMUM_DEPTH, fields_of, label_of};
 use super::protobuf_writer::Writer;
 
@@ -36,30 +32,14 @@ pub(crate) fn document(out: &mut Vec<u8>, value: &Value) {
     }
 }
 
-/// Writes a list of a built-in kind.
-pub(crate) fn list(
-    api_version: &str,
-    list_kind: &str,
-    kind: &str,
-    meta: &ListMeta<'_>,
-    items: &[Arc<Object>],
-) -> Result<Vec<u8>, ApiError> {
-    let mut out = Vec::new();
-    let Some(fields) = fields_of(&label_of(api_version, kind)) else {
-        return Err(ApiError::internal(format!("{api_version} {kind} has no protobuf form")));
-    };
-    let mut problem = Ok(());
-    envelope(&mut out, api_version, list_kind, |raw| {
-        protobuf::list_meta(raw, meta);
-        for item in items {
-            match item.value().map(|value| value.as_object().cloned()) {
-                Ok(Some(map)) => raw.message(2, |writer| message(writer, fields, &map, MAXIMUM_DEPTH)),
-                Ok(None) => {}
-                Err(error) => problem = Err(error),
-            }
-        }
-    });
-    problem.map(|()| out)
+/// The fields of a built-in kind.
+pub(super) fn fields(api_version: &str, kind: &str) -> Option<&'static Fields> {
+    fields_of(&label_of(api_version, kind))
+}
+
+/// Writes the members of an object of a built-in kind.
+pub(super) fn members(writer: &mut Writer<'_>, fields: &Fields, object: &Map<String, Value>) {
+    message(writer, fields, object, MAXIMUM_DEPTH);
 }
 
 fn message(writer: &mut Writer<'_>, fields: &Fields, map: &Map<String, Value>, depth: usize) {

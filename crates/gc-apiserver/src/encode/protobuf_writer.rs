@@ -28,6 +28,12 @@ impl Writer<'_> {
         self.0.extend_from_slice(bytes);
     }
 
+    /// The beginning of a nested message, of which this many bytes follow.
+    pub(crate) fn open(&mut self, field: u32, length: usize) {
+        self.varint(u64::from(field) << 3 | 2);
+        self.varint(length as u64);
+    }
+
     /// A text; left out if empty, which reads back the same.
     pub(crate) fn text(&mut self, field: u32, text: &str) {
         if !text.is_empty() {

@@ -10,13 +10,12 @@ use gc_registry::resource::ResourceDefinition;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
 use http::{HeaderMap, Response, StatusCode};
 
-use crate::encode::list::{ItemForm, ListStart, ListStream, list_meta};
+use crate::encode::list::{ItemForm, ListAnswer, ListStart};
 use crate::encode::negotiate::{Encoding, Form, Purpose, Representation};
 use crate::encode::table::{IncludeObject, Table};
 use crate::encode::{protobuf_answer, render};
 use crate::transport::body::AnswerBody;
 use crate::transport::exchange::{Answer, ApiRequest, whole};
-use crate::work::too_many_requests;
 
 /// Writes the registry's answer in a representation.
 pub(crate) fn write_answer(
@@ -49,13 +48,14 @@ pub(crate) fn write_answer(
                 Form::Metadata => ItemForm::Metadata,
                 Form::Table => ItemForm::Row(table(), include),
             };
-            if representation.encoding == Encoding::Protobuf {
-                whole(protobuf_list(definition, &list, representation)?, representation, gzip)
-            } else {
-                let api_version = definition.api_version();
-                let kind = definition.list_kind.to_string();
-                write_list(&kind, &api_version, list, list_form, representation, gzip)?
-            }
+            let answer = ListAnswer {
+                kind: &definition.list_kind,
+                item_kind: &definition.kind,
+                api_version: &definition.api_version(),
+                form: list_form,
+                representation,
+            };
+            write_list(&answer, list, gzip)?
         }
     };
     *response.status_mut() = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::OK);
@@ -151,76 +151,17 @@ fn warning_header(text: &str) -> String {
     format!("299 - \"{quoted}\"")
 }
 
-fn protobuf_list(
-    definition: &ResourceDefinition,
-    list: &gc_registry::api::ObjectList,
-    representation: Representation,
-) -> Result<Vec<u8>, ApiError> {
-    let meta = crate::encode::protobuf::ListMeta {
-        resource_version: &list.resource_version,
-        continue_token: &list.continue_token,
-        remaining_item_count: list.remaining_item_count,
-    };
-    if representation.form == Form::Object {
-        let api_version = definition.api_version();
-        return protobuf_answer::list(
-            &api_version,
-            &definition.list_kind,
-            &definition.kind,
-            &meta,
-            &list.items,
-        );
-    }
-    crate::encode::protobuf::metadata_list(representation.meta_version(), &meta, &list.items)
-}
-
 fn write_list(
-    kind: &str,
-    api_version: &str,
+    answer: &ListAnswer<'_>,
     list: gc_registry::api::ObjectList,
-    form: ItemForm,
-    representation: Representation,
     gzip: bool,
 ) -> Result<Answer, ApiError> {
-    if representation.pretty || representation.encoding == Encoding::Yaml {
-        // For people, not for machines: put together whole.
-        let plain = Representation { pretty: false, encoding: Encoding::Json, ..representation };
-        let mut items = Vec::with_capacity(list.items.len());
-        if let ItemForm::Object { with_type } = form {
-            for item in &list.items {
-                let mut item = (**item.value()?).clone();
-                if let Some(members) = item.as_object_mut().filter(|_| !with_type) {
-                    members.remove("apiVersion");
-                    members.remove("kind");
-                }
-                items.push(item);
-            }
-            let value = serde_json::json!({
-                "kind": kind, "apiVersion": api_version, "metadata": list_meta(&list, &form), "items": items,
-            });
-            return Ok(whole(render::value(&value, representation), representation, gzip));
-        }
-        let text = match ListStream::begin(kind, api_version, list, form, plain, false) {
-            ListStart::Whole(bytes) => bytes.to_vec(),
-            ListStart::Stream(mut stream, _) => {
-                let mut all = Vec::new();
-                while let Some(piece) = stream.next_piece() {
-                    // It is rendered whole: where there is no memory for that, the request ends, and not the process.
-                    all.try_reserve(piece.len()).map_err(|_| too_many_requests())?;
-                    all.extend_from_slice(&piece);
-                }
-                all
-            }
-        };
-        let value: serde_json::Value = serde_json::from_slice(&text).map_err(ApiError::internal)?;
-        return Ok(whole(render::value(&value, representation), representation, gzip));
-    }
-    Ok(match ListStream::begin(kind, api_version, list, form, representation, gzip) {
-        ListStart::Whole(bytes) => whole(bytes, representation, false),
+    Ok(match answer.begin(list, gzip)? {
+        ListStart::Whole(bytes) => whole(bytes, answer.representation, gzip),
         ListStart::Stream(stream, compressed) => {
             let mut response = Response::new(AnswerBody::List(stream));
             let headers = response.headers_mut();
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(representation.content_type()));
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.representation.content_type()));
             if compressed {
                 headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
                 headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));

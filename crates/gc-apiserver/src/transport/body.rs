@@ -42,7 +42,7 @@ impl http_body::Body for AnswerBody {
         let bytes = match self.get_mut() {
             Self::Whole(bytes) if bytes.is_empty() => None,
             Self::Whole(bytes) => Some(std::mem::take(bytes)),
-            Self::List(list) => list.next_piece(),
+            Self::List(list) => std::task::ready!(list.poll_piece(cx)),
             Self::Watch(watch) => std::task::ready!(watch.poll_piece(cx)),
             Self::Stream(stream) => std::task::ready!(stream.as_mut().poll_next(cx)),
         };

@@ -80,6 +80,19 @@ impl Object {
         if let Some(value) = self.decoded.get() {
             return Ok(value);
         }
+        let value = self.decode()?;
+        Ok(self.decoded.get_or_init(|| Arc::new(value)))
+    }
+
+    /// Returns the object as a value that is not cached in it: for readers of many objects.
+    pub fn to_value(&self) -> Result<Value, ApiError> {
+        match self.decoded.get() {
+            Some(value) => Ok((**value).clone()),
+            None => self.decode(),
+        }
+    }
+
+    fn decode(&self) -> Result<Value, ApiError> {
         let stored = self.stored.as_deref().unwrap_or_default();
         let mut value: Value = serde_json::from_slice(stored).map_err(corrupt)?;
         let Some(map) = value.as_object_mut() else { return Err(corrupt("not an object")) };
@@ -88,7 +101,13 @@ impl Object {
         if let (Some(revision), Some(Value::Object(metadata))) = (self.revision, map.get_mut("metadata")) {
             metadata.insert("resourceVersion".into(), revision.to_string().into());
         }
-        Ok(self.decoded.get_or_init(|| Arc::new(value)))
+        Ok(value)
+    }
+
+    /// Returns the size of the stored text if only this object holds it, otherwise 0.
+    #[must_use]
+    pub fn own_bytes(&self) -> usize {
+        self.stored.as_ref().filter(|stored| stored.is_unique()).map_or(0, Bytes::len)
     }
 
     /// `metadata` alone, with resourceVersion; the rest of the object is not decoded.

@@ -245,6 +245,16 @@ impl<'a> Reader<'a> {
         self.source.converter.present_all(self.resource, &self.type_meta, stored, self.source.time_left)
     }
 
+    /// Returns all items as objects. Part by part, because the shared objects of a large list need no vector of that many objects
+    /// beside them.
+    fn all(&self, items: &[KeyValue]) -> Result<Vec<Arc<Object>>, ApiError> {
+        let mut objects = Vec::with_capacity(items.len());
+        for part in items.chunks(SCAN_PAGE) {
+            objects.extend(self.present(part)?.into_iter().map(Arc::new));
+        }
+        Ok(objects)
+    }
+
     fn matching(&self, items: &[KeyValue], filter: &Filter) -> Result<Vec<Arc<Object>>, ApiError> {
         let mut matching = Vec::new();
         for object in self.present(items)? {
@@ -310,17 +320,17 @@ impl<'a> Reader<'a> {
             let revision = answer.revision;
             at = Some(revision);
             let last = answer.items.last().map(|item| Arc::clone(&item.key));
-            let objects = self.present(&answer.items)?;
             if filter.is_empty() {
-                let present = u64::try_from(objects.len()).unwrap_or(u64::MAX);
+                let present = u64::try_from(answer.items.len()).unwrap_or(u64::MAX);
                 // A token is the client's: where more follows, at least one does.
                 let left = |counted: u64| counted.saturating_sub(present).max(1);
                 let remaining = counted.map_or(answer.remaining, left);
                 let remaining = answer.more.then_some(remaining);
                 let next = answer.more.then(|| self.next(last.as_deref(), revision, remaining)).flatten();
-                let items = objects.into_iter().map(Arc::new).collect();
+                let items = self.all(&answer.items)?;
                 return Ok(Page { items, revision, next, remaining });
             }
+            let objects = self.present(&answer.items)?;
             let mut scanned = answer.items.iter().zip(objects).peekable();
             while let Some((item, object)) = scanned.next() {
                 if !filter.matches(&object)? {

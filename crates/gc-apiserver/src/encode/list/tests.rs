@@ -1,0 +1,225 @@
+#![allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
+
+use std::io::Read as _;
+use std::task::Waker;
+
+use gc_registry::Registry;
+use gc_registry::object::TypeMeta;
+use gc_registry::resource::ResourceDefinition;
+use gc_registry::storage::Revision;
+use gc_store::MemoryStorage;
+
+use super::*;
+use crate::encode::negotiate::Form;
+use crate::encode::{protobuf, protobuf_answer};
+
+/// Texts that each notation escapes by its own rules.
+const TEXTS: [&str; 8] = [
+    "",
+    "true",
+    "one\ntwo\n\n  three\n",
+    "\n  \"items\": []\n",
+    "\nitems: []\n",
+    "- a\n- b: |\n    c",
+    "quoted \"text\" \\ with\ttabs, é and 🦀",
+    "1.50",
+];
+
+fn definition() -> Arc<ResourceDefinition> {
+    let store = Arc::new(MemoryStorage::default());
+    let registry = Registry::open(store, gc_registry::Config::default()).unwrap();
+    registry.catalog().find("", "v1", "configmaps").unwrap().clone()
+}
+
+/// Returns the stored forms of this number of objects; with `with_broken`, the third is unreadable.
+fn stored(count: usize, with_broken: bool) -> Vec<Bytes> {
+    let object = |number: usize| {
+        if with_broken && number == 2 {
+            return "{\"metadata\":{\"name\":".into();
+        }
+        let text = TEXTS[number % TEXTS.len()];
+        let labels = if number.is_multiple_of(3) { json!({}) } else { json!({"a": text.len().to_string()}) };
+        let metadata = json!({
+            "name": format!("map-{number}"), "namespace": "default", "uid": format!("uid-{number}"),
+            "creationTimestamp": "2026-01-01T00:00:00Z", "labels": labels, "annotations": {"text": text, "filler": "x".repeat(64)},
+        });
+        format!("{{\"metadata\":{metadata},\"data\":{}}}", json!({"k": text})).into()
+    };
+    (0..count).map(object).collect()
+}
+
+fn list_of(stored: Vec<Bytes>) -> ObjectList {
+    let types = Arc::new(TypeMeta { api_version: "v1".into(), kind: "ConfigMap".into() });
+    let is_odd = stored.len() % 2 == 1;
+    let object =
+        |(text, revision)| Arc::new(Object::from_stored(Arc::clone(&types), text, Revision(revision)));
+    ObjectList {
+        items: stored.into_iter().zip(1..).map(object).collect(),
+        resource_version: "77".into(),
+        continue_token: if is_odd { "more".into() } else { String::new() },
+        remaining_item_count: is_odd.then_some(3),
+    }
+}
+
+fn list(count: usize) -> ObjectList {
+    list_of(stored(count, false))
+}
+
+fn answer(form: ItemForm, representation: Representation) -> ListAnswer<'static> {
+    let (kind, item_kind) = ("ConfigMapList", "ConfigMap");
+    ListAnswer { kind, item_kind, api_version: "v1", form, representation }
+}
+
+/// Returns all pieces, none of which may be large, and `true` if the list was a stream.
+fn pieces(start: ListStart) -> (Vec<u8>, bool) {
+    let mut stream = match start {
+        ListStart::Whole(bytes) => return (bytes.to_vec(), false),
+        ListStart::Stream(stream, _) => stream,
+    };
+    let mut context = Context::from_waker(Waker::noop());
+    let mut all = Vec::new();
+    loop {
+        match stream.poll_piece(&mut context) {
+            Poll::Pending => {}
+            Poll::Ready(None) => return (all, true),
+            Poll::Ready(Some(piece)) => {
+                let is_start = all.is_empty();
+                assert!(
+                    piece.len() < if is_start { MEASURED_FROM * 2 } else { PIECE * 2 },
+                    "{}",
+                    piece.len()
+                );
+                all.extend_from_slice(&piece);
+            }
+        }
+    }
+}
+
+fn written(answer: &ListAnswer<'_>, list: ObjectList, gzip: bool) -> (Vec<u8>, bool) {
+    pieces(answer.begin(list, gzip).unwrap())
+}
+
+const YAML: Representation = Representation { encoding: Encoding::Yaml, ..Representation::JSON };
+const INDENTED: Representation = Representation { pretty: true, ..Representation::JSON };
+const PROTOBUF: Representation = Representation { encoding: Encoding::Protobuf, ..Representation::JSON };
+
+/// Returns each form of the items with the form that a client requests.
+fn forms() -> Vec<(ItemForm, Form)> {
+    let table = Arc::new(Table::of(&definition(), "2026-01-01T00:01:00Z".parse().unwrap()));
+    vec![
+        (ItemForm::Object { with_type: false }, Form::Object),
+        (ItemForm::Object { with_type: true }, Form::Object),
+        (ItemForm::Metadata, Form::Metadata),
+        (ItemForm::Row(Arc::clone(&table), IncludeObject::None), Form::Table),
+        (ItemForm::Row(Arc::clone(&table), IncludeObject::Metadata), Form::Table),
+        (ItemForm::Row(table, IncludeObject::Object), Form::Table),
+    ]
+}
+
+/// The pieces together are the encoding of the whole list.
+#[test]
+fn each_notation_is_that_of_the_whole() {
+    for (item_form, form) in forms() {
+        for count in [0, 1, 2, 7, 1500] {
+            let compact = Representation { form, ..Representation::JSON };
+            let (text, _) = written(&answer(item_form.clone(), compact), list(count), false);
+            let value: Value = serde_json::from_slice(&text).unwrap();
+            for representation in [YAML, INDENTED] {
+                let representation = Representation { form, ..representation };
+                let (streamed, is_stream) =
+                    written(&answer(item_form.clone(), representation), list(count), false);
+                let is_long = streamed.len() > GZIP_FROM;
+                let whole = render::value(&value, representation);
+                assert_eq!(
+                    String::from_utf8(streamed).unwrap(),
+                    String::from_utf8(whole).unwrap(),
+                    "{count} in {representation:?}"
+                );
+                assert_eq!(is_stream, is_long, "{count} in {representation:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn protobuf_is_that_of_the_whole() {
+    for (item_form, form) in &forms()[..3] {
+        for count in [0, 1, 7, 9000] {
+            let representation = Representation { form: *form, ..PROTOBUF };
+            let all = list(count);
+            let (kind, version) = match form {
+                Form::Object => ("ConfigMapList", "v1"),
+                _ => ("PartialObjectMetadataList", "meta.k8s.io/v1"),
+            };
+            let mut whole = Vec::new();
+            protobuf::envelope(&mut whole, version, kind, |raw| {
+                let meta = ListMeta {
+                    resource_version: &all.resource_version,
+                    continue_token: &all.continue_token,
+                    remaining_item_count: all.remaining_item_count,
+                };
+                protobuf::list_meta(raw, &meta);
+                for item in &all.items {
+                    raw.message(2, |writer| match form {
+                        Form::Object => {
+                            let value = item.value().unwrap();
+                            let fields = protobuf_answer::fields("v1", "ConfigMap").unwrap();
+                            protobuf_answer::members(writer, fields, value.as_object().unwrap());
+                        }
+                        _ => protobuf::partial_object(writer, item).unwrap(),
+                    });
+                }
+            });
+            let answer = answer(item_form.clone(), representation);
+            let (streamed, is_stream) = written(&answer, list(count), false);
+            assert!(streamed == whole, "{count} in {form:?}: {} for {} bytes", streamed.len(), whole.len());
+            assert_eq!(is_stream, count == 9000);
+        }
+    }
+}
+
+/// An answer that has begun cannot become an error, and its length must be correct.
+#[test]
+fn an_object_that_cannot_be_read_is_left_out_in_each_notation() {
+    let form = ItemForm::Object { with_type: false };
+    for representation in [INDENTED, YAML, PROTOBUF] {
+        for count in [7, 9000] {
+            let (text, _) =
+                written(&answer(form.clone(), representation), list_of(stored(count, true)), false);
+            let mut others = list(count);
+            drop(others.items.remove(2));
+            let (want, _) = written(&answer(form.clone(), representation), others, false);
+            assert!(text == want, "{count} in {representation:?}");
+        }
+    }
+}
+
+#[test]
+fn each_notation_is_compressed_where_that_is_taken() {
+    for representation in [Representation::JSON, INDENTED, YAML, PROTOBUF] {
+        let answer = answer(ItemForm::Object { with_type: false }, representation);
+        let (plain, _) = written(&answer, list(9000), false);
+        let (packed, is_stream) = written(&answer, list(9000), true);
+        let mut unpacked = Vec::new();
+        flate2::read::GzDecoder::new(&*packed).read_to_end(&mut unpacked).unwrap();
+        assert!(unpacked == plain && packed.len() * 4 < plain.len() && is_stream, "{representation:?}");
+    }
+}
+
+/// Stored forms that only the list holds are charged to its client.
+#[test]
+fn a_list_is_charged_what_it_holds() {
+    let held = |list: ObjectList| {
+        let answer = answer(ItemForm::Object { with_type: false }, INDENTED);
+        match answer.begin(list, false).unwrap() {
+            ListStart::Stream(stream, _) => stream.held_bytes(),
+            ListStart::Whole(_) => panic!("it is long"),
+        }
+    };
+    let texts = stored(2000, false);
+    let bytes: usize = texts.iter().map(Bytes::len).sum();
+    let alone = held(list(2000));
+    let shared = held(list_of(texts.clone()));
+    assert!(alone - shared > bytes / 2, "{alone} and {shared}: the texts have {bytes}");
+    drop(texts);
+}

@@ -1,0 +1,116 @@
+//! Lists in protobuf. They begin with their length: each item is encoded twice, so that the items never exist together.
+
+use std::sync::Arc;
+
+use gc_registry::api::Object;
+use gc_registry::error::ApiError;
+
+use super::protobuf::{self, ListMeta};
+use super::protobuf_answer;
+use super::protobuf_request::Fields;
+use super::protobuf_writer::Writer;
+
+/// Field number of the items of a list.
+const ITEMS: u32 = 2;
+
+/// Encoding of the items of a list.
+pub(crate) struct ProtobufItems(Option<&'static Fields>);
+
+impl ProtobufItems {
+    /// Objects of a built-in kind.
+    pub(crate) fn of_kind(api_version: &str, kind: &str) -> Result<Self, ApiError> {
+        let fields = protobuf_answer::fields(api_version, kind);
+        let missing = || ApiError::internal(format!("{api_version} {kind} has no protobuf form"));
+        fields.map(|fields| Self(Some(fields))).ok_or_else(missing)
+    }
+
+    /// PartialObjectMetadata.
+    pub(crate) fn metadata() -> Self {
+        Self(None)
+    }
+
+    /// Appends an item with its field number and length.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, item: &Object) -> Result<(), ApiError> {
+        let mut written = Ok(());
+        match self.0 {
+            None => Writer(out).message(ITEMS, |writer| written = protobuf::partial_object(writer, item)),
+            Some(fields) => {
+                let value = item.to_value()?;
+                let Some(members) = value.as_object() else { return Ok(()) };
+                Writer(out).message(ITEMS, |writer| protobuf_answer::members(writer, fields, members));
+            }
+        }
+        written
+    }
+
+    /// Appends an item as [`Self::write`] does, or nothing if the object is unreadable.
+    pub(crate) fn write_or_omit(&self, out: &mut Vec<u8>, item: &Object) {
+        let before = out.len();
+        if let Err(error) = self.write(out, item) {
+            tracing::error!(%error, "an unreadable object was left out of a list");
+            out.truncate(before);
+        }
+    }
+}
+
+/// A list whose length is not known yet.
+pub(crate) struct Measuring {
+    kind: String,
+    api_version: String,
+    /// Encoded metadata of the list and its first items.
+    kept: Vec<u8>,
+    /// Number of the further items that have been measured, and their length.
+    measured: usize,
+    length: usize,
+    scratch: Vec<u8>,
+}
+
+impl Measuring {
+    /// Begins a list without items.
+    pub(crate) fn new(kind: &str, api_version: &str, meta: &ListMeta<'_>) -> Self {
+        let mut kept = Vec::new();
+        protobuf::list_meta(&mut Writer(&mut kept), meta);
+        let (kind, api_version) = (kind.to_owned(), api_version.to_owned());
+        Self { kind, api_version, kept, measured: 0, length: 0, scratch: Vec::new() }
+    }
+
+    /// Returns the buffer of the first items, which are not measured.
+    pub(crate) fn kept(&mut self) -> &mut Vec<u8> {
+        &mut self.kept
+    }
+
+    /// Returns the length of the first items.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Returns the size of the buffers.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.kept.capacity() + self.scratch.capacity()
+    }
+
+    /// Measures further items, about this many bytes of them. Returns `true` once all have been measured.
+    pub(crate) fn measure(&mut self, items: &ProtobufItems, rest: &[Arc<Object>], bytes: usize) -> bool {
+        let before = self.length;
+        for item in rest.get(self.measured..).unwrap_or_default() {
+            if self.length - before >= bytes {
+                return false;
+            }
+            self.scratch.clear();
+            // An unreadable one is left out when it is written, too.
+            if items.write(&mut self.scratch, item).is_ok() {
+                self.length += self.scratch.len();
+            }
+            self.measured += 1;
+        }
+        true
+    }
+
+    /// Returns the beginning of the list, up to the items that were measured.
+    pub(crate) fn finish(self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.kept.len() + 128);
+        protobuf::open_envelope(&mut out, &self.api_version, &self.kind, self.kept.len() + self.length);
+        out.extend_from_slice(&self.kept);
+        out
+    }
+}
