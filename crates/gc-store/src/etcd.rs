@@ -200,12 +200,10 @@ impl EtcdStorage {
                     Err(error) if Refusal::of(&error) == Refusal::Full => feed::newest(&client, &keys).await,
                     written => written,
                 }?;
-                let fence = client.range(one(keys.fence)).await?;
-                let fence = fence.kvs.first().map_or(Revision(0), |kv| convert::revision(kv.mod_revision));
-                Ok((client, mark, fence))
+                Ok((client, mark))
             }
         };
-        let (client, mark, fence) = match wait(&runtime, options.timeout, connecting) {
+        let (client, mark) = match wait(&runtime, options.timeout, connecting) {
             Ok(Ok(connected)) => connected,
             Ok(Err(error)) => {
                 runtime.shutdown_background();
@@ -225,7 +223,8 @@ impl EtcdStorage {
             runtime.spawn(compactor::run(client.clone(), keys.clone(), Arc::clone(&feed), interval));
         }
         let compacted = AtomicU64::new(0);
-        let (timeout, largest_list, fence) = (options.timeout, options.largest_list, AtomicU64::new(fence.0));
+        // The first creation learns the fence.
+        let (timeout, largest_list, fence) = (options.timeout, options.largest_list, AtomicU64::new(0));
         Ok(Self {
             runtime: Some(runtime),
             client,
