@@ -83,7 +83,7 @@ async fn watches_in_the_process_that_are_not_read_hold_little() {
         assert_eq!(name, format!("c{number}"));
         peak = peak.max(resident());
     }
-    let written = CHANGES * BYTES >> 20;
+    let written = (CHANGES * BYTES) >> 20;
     println!(
         "{} watches: {before} MiB before, {opened} opened, {peak} at most while {written} MiB were written",
         watches.len()

@@ -113,7 +113,7 @@ pub enum Protection {
         /// The certificate.
         tls: Arc<ListenerTls>,
         /// Authenticator of users; without an API server no user is known.
-        reviews: Option<Reviews>,
+        reviews: Option<Box<Reviews>>,
     },
 }
 
@@ -123,10 +123,12 @@ impl Protection {
         if address.ip().to_canonical().is_loopback() {
             return Ok(Self::Open);
         }
-        Ok(Self::Reviewed { tls: Arc::new(flags.load()?), reviews: client.cloned().map(Reviews::new) })
+        let reviews = client.cloned().map(Reviews::new).map(Box::new);
+        Ok(Self::Reviewed { tls: Arc::new(flags.load()?), reviews })
     }
 
     /// The certificate, if there is one.
+    #[must_use]
     pub fn tls(&self) -> Option<Arc<ListenerTls>> {
         match self {
             Self::Open => None,

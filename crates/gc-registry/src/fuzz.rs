@@ -252,8 +252,8 @@ fn own_paths(document: &Value) {
                 .iter()
                 .filter(|(name, _)| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphabetic()));
             for (name, value) in plain {
-                assert_eq!(find(&format!(".{name}")), [value.clone()], "{name}");
-                assert_eq!(find(&format!("['{name}']")), [value.clone()], "{name}");
+                assert_eq!(find(&format!(".{name}")), std::slice::from_ref(value), "{name}");
+                assert_eq!(find(&format!("['{name}']")), std::slice::from_ref(value), "{name}");
                 assert_eq!(
                     find(&format!(".{name}.absent")),
                     value.get("absent").cloned().as_slice(),
@@ -264,7 +264,7 @@ fn own_paths(document: &Value) {
         }
         Value::Array(items) => {
             for (number, item) in items.iter().enumerate().take(8) {
-                assert_eq!(find(&format!("[{number}]")), [item.clone()], "{number}");
+                assert_eq!(find(&format!("[{number}]")), std::slice::from_ref(item), "{number}");
             }
             assert_eq!(find("[-1:]"), items.last().cloned().as_slice());
             assert_eq!(find("[*]"), *items);

@@ -36,7 +36,8 @@ fn names() -> String {
 fn descriptions(command: &Command) -> String {
     let mut text = String::new();
     for (group, commands) in GROUPS {
-        let _ = write!(text, "{}{group}:\n", if text.is_empty() { "" } else { "\n" });
+        let gap = if text.is_empty() { "" } else { "\n" };
+        let _ = writeln!(text, "{gap}{group}:");
         for name in commands {
             let about = command.find_subcommand(name).and_then(Command::get_about);
             let about = about.map(ToString::to_string).unwrap_or_default();

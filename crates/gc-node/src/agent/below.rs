@@ -42,7 +42,7 @@ impl Agent {
         }
         match self.checkpoints_to_remove() {
             Ok(archives) => {
-                failures.extend(archives.iter().filter_map(|path| self.remove_checkpoint(path).err()))
+                failures.extend(archives.iter().filter_map(|path| self.remove_checkpoint(path).err()));
             }
             Err(error) => failures.push(format!("{error:#}")),
         }

@@ -234,8 +234,9 @@ impl Agent {
         };
         let found = forecast(&removals, certain, &observation.images, &measured, goals)?;
         removals.truncate(found.most);
-        let pressure =
-            fired.iter().map(|(signal, goal)| (*signal, SpaceNeed::of(&[goal.clone()], &measured)));
+        let pressure = fired
+            .iter()
+            .map(|(signal, goal)| (*signal, SpaceNeed::of(std::slice::from_ref(goal), &measured)));
         Ok(ImagePreview {
             removals,
             fewest: found.fewest,
