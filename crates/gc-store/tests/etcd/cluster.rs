@@ -165,13 +165,13 @@ fn creations_outlive_the_members_that_were_asked() {
             let create = &create;
             scope.spawn(move || create(thread));
         }
-        for member in 0..3 {
+        for member in members.iter_mut() {
             for is_back in [false, true] {
                 let before = created.load(Ordering::SeqCst);
                 if is_back {
-                    members[member].restart()
+                    member.restart();
                 } else {
-                    members[member].kill()
+                    member.kill();
                 }
                 while created.load(Ordering::SeqCst) < before + 40 && failed.lock().unwrap().is_empty() {
                     std::thread::sleep(Duration::from_millis(5));

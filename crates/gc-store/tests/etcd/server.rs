@@ -56,7 +56,7 @@ impl Server {
 
 /// Options for faults: an election on a busy machine takes longer than a request may take by default.
 pub(crate) fn patient() -> EtcdOptions {
-    EtcdOptions { timeout: Duration::from_secs(60), ..quiet() }
+    EtcdOptions { timeout: Duration::from_mins(1), ..quiet() }
 }
 
 /// Options with which nothing happens in the background.
