@@ -243,13 +243,82 @@ pub fn client_certificate(data: &[u8]) {
     }
 }
 
-/// A certificate request in DER: it is read or refused.
+/// The first element of a text in DER: its tag, its contents, and what follows it.
+fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&[tag, first], rest) = der.split_first_chunk()?;
+    let (length, rest) = if first < 0x80 {
+        (usize::from(first), rest)
+    } else {
+        let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+        (digits.iter().fold(0, |length: usize, digit| (length << 8) | usize::from(*digit)), rest)
+    };
+    let (contents, rest) = rest.split_at_checked(length)?;
+    Some((tag, contents, rest))
+}
+
+/// All elements of a text in DER.
+fn elements(mut der: &[u8]) -> Vec<&[u8]> {
+    let mut all = Vec::new();
+    while let Some((_, contents, rest)) = element(der) {
+        all.push(contents);
+        der = rest;
+    }
+    all
+}
+
+/// The common name and the organizations of a request, read a second time: the subject is the second part of what is signed.
+fn subject_of(der: &[u8]) -> (String, Vec<String>) {
+    const COMMON_NAME: [u8; 3] = [0x55, 4, 3];
+    const ORGANIZATION: [u8; 3] = [0x55, 4, 10];
+    let (mut common_name, mut organizations) = (String::new(), Vec::new());
+    let (_, request, _) = element(der).unwrap();
+    let subject = elements(elements(request)[0])[1];
+    for pair in elements(subject).into_iter().flat_map(elements) {
+        let pair = elements(pair);
+        let text = || String::from_utf8(pair[1].to_vec()).unwrap();
+        if pair[0] == COMMON_NAME {
+            common_name = text();
+        } else if pair[0] == ORGANIZATION {
+            organizations.push(text());
+        }
+    }
+    (common_name, organizations)
+}
+
+/// A certificate request in DER: it is read or refused, and one that is read is for the user and the groups that it has. One that
+/// is made for the names in the input is read with these names; with another key's signature it is refused.
 pub fn certificate_request(data: &[u8]) {
     if let Ok(request) = CertificateRequest::from_der(data) {
-        let names = request.organizations.iter().chain([&request.common_name]);
-        for name in names.filter(|name| !name.is_empty()) {
-            assert!(data.windows(name.len()).any(|window| window == name.as_bytes()));
-        }
+        assert_eq!((request.common_name, request.organizations), subject_of(data));
+    }
+    requested_names(data);
+}
+
+/// Makes a request for the printable names in the input, and reads it.
+fn requested_names(data: &[u8]) {
+    static KEY: OnceLock<KeyPair> = OnceLock::new();
+    let key = KEY.get_or_init(|| KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap());
+    let text: String = data.iter().map(|byte| char::from(b'a' + byte % 26)).take(48).collect();
+    let (common_name, groups) = text.split_at(text.len() / 2);
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    if !common_name.is_empty() {
+        params.distinguished_name.push(rcgen::DnType::CommonName, common_name);
+    }
+    if !groups.is_empty() {
+        params.distinguished_name.push(rcgen::DnType::OrganizationName, groups);
+    }
+    let der = params.serialize_request(key).unwrap().der().to_vec();
+    let request = CertificateRequest::from_der(&der).unwrap();
+    let organizations: Vec<String> =
+        Some(groups).filter(|groups| !groups.is_empty()).map(str::to_owned).into_iter().collect();
+    assert_eq!((request.common_name.as_str(), &request.organizations), (common_name, &organizations));
+    // Any other byte of what is signed makes the signature one of something else.
+    let at = data.iter().map(|byte| usize::from(*byte)).sum::<usize>() % der.len();
+    let mut changed = der;
+    changed[at] ^= 1;
+    if let Ok(read) = CertificateRequest::from_der(&changed) {
+        assert_eq!((read.common_name.as_str(), &read.organizations), (common_name, &organizations), "{at}");
     }
 }
 

@@ -274,7 +274,16 @@ async fn a_cluster_listens_once_its_kubeconfig_is_asked_for() {
     tokio::time::timeout(Duration::from_secs(30), closed).await.expect("the port is closed with the cluster");
 }
 
-/// A measurement, which asserts nothing: what it costs to start a cluster, to fork one, and to end them, one after the other.
+/// The largest share of this process' memory that one cluster may take. Some 5 MiB are measured, in a debug build.
+const MOST_MEMORY_KIB: u64 = 32 << 10;
+
+/// Files and sockets that this process has open.
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+}
+
+/// Clusters that were started and forked, one after the other, leave no file open behind them, and those that run at the same time
+/// take little memory. Prints how long each took.
 #[test]
 fn the_cost_of_a_start_and_of_a_fork() {
     let wanted = std::env::var("KUBEGC_CLUSTERS").ok().and_then(|count| count.parse().ok()).unwrap_or(5);
@@ -291,14 +300,29 @@ fn the_cost_of_a_start_and_of_a_fork() {
         runtime.block_on(cluster.settle()).unwrap();
     });
     runtime.block_on(prepared.settle()).unwrap();
+    let files = open_files();
     mean("a fork", &|| drop(runtime.block_on(prepared.fork()).unwrap()));
     mean("a fork that settles", &|| {
         let cluster = runtime.block_on(prepared.fork()).unwrap();
         runtime.block_on(cluster.settle()).unwrap();
     });
-    let before = status("VmRSS");
+    mean("a start once more", &|| drop(runtime.block_on(Cluster::start()).unwrap()));
+    runtime.block_on(async {
+        let closed = async {
+            while open_files() > files {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), closed).await.expect("files stay open with no cluster");
+    });
+    let before = memory_kib("VmRSS");
     let held: Vec<Cluster> = (0..wanted).map(|_| runtime.block_on(Cluster::start()).unwrap()).collect();
-    println!("{} clusters at once: {before} before, then {}", held.len(), status("VmRSS"));
+    let after = memory_kib("VmRSS");
+    println!("{} clusters at once: {before} KiB before, then {after} KiB", held.len());
+    assert!(
+        before > 0 && after.saturating_sub(before) < u64::from(wanted) * MOST_MEMORY_KIB,
+        "{before} {after}"
+    );
 }
 
 /// Reads a field of Linux' status of this process.
@@ -306,6 +330,11 @@ fn status(field: &str) -> String {
     let all = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = all.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.unwrap_or_default().trim().to_owned()
+}
+
+/// Reads a size in Linux' status of this process.
+fn memory_kib(field: &str) -> u64 {
+    status(field).split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
 /// Many clusters in one process, one after the other and eight at the same time: the cost of each.

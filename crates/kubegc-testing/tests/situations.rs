@@ -103,40 +103,46 @@ async fn consistently<F: Future<Output = bool>>(holds: impl Fn() -> F, how_long:
     }
 }
 
-async fn by_settling() {
+async fn by_settling() -> Vec<bool> {
     let bench = Bench::start().await;
+    let mut found = Vec::new();
     // Nothing is created without the label.
     bench.create(&[]).await;
     bench.cluster.settle().await.unwrap();
-    assert!(!bench.has_secret().await);
+    found.push(bench.has_secret().await);
     // The label brings a Secret,
     bench.label(Some("yes")).await;
     bench.cluster.settle().await.unwrap();
-    assert!(bench.has_secret().await);
+    found.push(bench.has_secret().await);
     // which is recreated after a deletion,
     bench.secrets.delete("app", &DeleteParams::default()).await.unwrap();
     bench.cluster.settle().await.unwrap();
-    assert!(bench.has_secret().await);
+    found.push(bench.has_secret().await);
     // and is deleted with the label,
     bench.label(None).await;
     bench.cluster.settle().await.unwrap();
-    assert!(!bench.has_secret().await);
+    found.push(bench.has_secret().await);
     // or with its owner.
     bench.label(Some("yes")).await;
     bench.cluster.settle().await.unwrap();
+    found.push(bench.has_secret().await);
     bench.maps.delete("app", &DeleteParams::background()).await.unwrap();
     bench.cluster.settle().await.unwrap();
-    assert!(!bench.has_secret().await);
+    found.push(bench.has_secret().await);
+    found
 }
 
 /// As `by_settling`. That something does not happen is awaited for `quiet`. Without a collector, as in envtest, the
 /// last two lines would wait in vain.
-async fn by_polling(quiet: Duration) {
+async fn by_polling(quiet: Duration) -> Vec<bool> {
     let bench = Bench::start().await;
+    let mut found = Vec::new();
     bench.create(&[]).await;
     consistently(|| async { !bench.has_secret().await }, quiet).await;
+    found.push(bench.has_secret().await);
     bench.label(Some("yes")).await;
     eventually(|| bench.has_secret()).await;
+    found.push(bench.has_secret().await);
     let uid = bench.secrets.get("app").await.unwrap().metadata.uid;
     bench.secrets.delete("app", &DeleteParams::default()).await.unwrap();
     // The old one may still exist.
@@ -145,25 +151,33 @@ async fn by_polling(quiet: Duration) {
         found.is_some_and(|secret| secret.metadata.uid != uid)
     })
     .await;
+    found.push(bench.has_secret().await);
     bench.label(None).await;
     eventually(|| async { !bench.has_secret().await }).await;
     // It may be recreated.
     consistently(|| async { !bench.has_secret().await }, quiet).await;
+    found.push(bench.has_secret().await);
     bench.label(Some("yes")).await;
     eventually(|| bench.has_secret()).await;
+    found.push(bench.has_secret().await);
     bench.maps.delete("app", &DeleteParams::background()).await.unwrap();
     eventually(|| async { !bench.has_secret().await }).await;
     consistently(|| async { !bench.has_secret().await }, quiet).await;
+    found.push(bench.has_secret().await);
+    found
 }
 
 #[tokio::test]
 async fn settling_finds_what_polling_finds() {
     let begun = Instant::now();
-    by_settling().await;
+    let settled = by_settling().await;
     let settling = begun.elapsed();
     // `KUBEGC_SITUATIONS=whole` waits as long as Kubebuilder's tutorial does.
     let is_whole = std::env::var_os("KUBEGC_SITUATIONS").is_some();
     let begun = Instant::now();
-    by_polling(if is_whole { CONSISTENT_FOR } else { POLL_INTERVAL }).await;
+    let polled = by_polling(if is_whole { CONSISTENT_FOR } else { POLL_INTERVAL }).await;
     println!("settling: {settling:?}; polling: {:?}", begun.elapsed());
+    // Without the label; with it; recreated; without; with it again; and without its owner.
+    assert_eq!(settled, [false, true, true, false, true, false]);
+    assert_eq!(polled, settled);
 }

@@ -157,6 +157,12 @@ async fn identities(client: &kube::Client) -> Vec<String> {
     specs.filter_map(|spec| spec.holder_identity).collect()
 }
 
+/// Reports whether a server has collectors, whose clock it serves then.
+async fn has_collectors(client: &kube::Client) -> bool {
+    let request = http::Request::get("/kubegc/v1/clock").body(Vec::new()).unwrap();
+    client.request::<serde_json::Value>(request).await.is_ok_and(|clock| clock["ahead"].is_string())
+}
+
 #[tokio::test]
 async fn controller_runtime_starts_stops_and_looks_at_the_help() {
     let assets = Assets::new();
@@ -226,6 +232,7 @@ async fn controller_runtime_starts_stops_and_looks_at_the_help() {
         assert!(Instant::now() < deadline, "the server has no identity Lease");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    let asking = client.clone();
     let maps: Api<ConfigMap> = Api::namespaced(client, "default");
     let owner = maps.create(&PostParams::default(), &map("owner")).await.unwrap();
     let mut dependent = map("dependent");
@@ -233,8 +240,7 @@ async fn controller_runtime_starts_stops_and_looks_at_the_help() {
         kube::Resource::owner_ref(&owner, &()).map(|reference| vec![reference]);
     maps.create(&PostParams::default(), &dependent).await.unwrap();
     maps.delete("owner", &DeleteParams::background()).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(maps.get_opt("dependent").await.unwrap().is_some(), "no collector runs unless it is asked for");
+    assert!(!has_collectors(&asking).await, "no collector runs unless it is asked for");
 
     // It ends soon, with watches open.
     let mut watches = Vec::new();
@@ -243,6 +249,7 @@ async fn controller_runtime_starts_stops_and_looks_at_the_help() {
         watch.try_next().await.unwrap();
         watches.push(watch);
     }
+    assert!(maps.get_opt("dependent").await.unwrap().is_some(), "nothing has collected it");
     let begun = Instant::now();
     kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
     let status = tokio::task::spawn_blocking(move || server.0.wait().unwrap()).await.unwrap();
@@ -296,6 +303,7 @@ async fn fabric8_passes_values_as_next_words_and_collectors_can_be_asked_for() {
         kube::Resource::owner_ref(&owner, &()).map(|reference| vec![reference]);
     maps.create(&PostParams::default(), &dependent).await.unwrap();
     maps.delete("owner", &DeleteParams::background()).await.unwrap();
+    assert!(has_collectors(&client).await);
     let deadline = Instant::now() + PATIENCE;
     while maps.get_opt("dependent").await.unwrap().is_some() {
         assert!(Instant::now() < deadline, "the collector does not run");

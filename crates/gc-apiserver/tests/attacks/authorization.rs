@@ -192,3 +192,38 @@ async fn a_certificate_request_is_signed_with_the_key_that_it_names() {
         assert!(message.ends_with(": x509: ECDSA verification failure"), "{at}: {message}");
     }
 }
+
+/// CertificateSubjectRestriction: no signer of client certificates makes an administrator of anybody, whoever asks.
+#[tokio::test]
+async fn no_client_certificate_is_asked_for_the_administrators() {
+    const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+    let world = World::start().await;
+    let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let key = rcgen::KeyPair::generate().unwrap();
+    let asked = |name: &str, groups: &[&str], signer: &str| {
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "eve");
+        for group in groups {
+            params.distinguished_name.push(rcgen::DnType::OrganizationName, *group);
+        }
+        let pem = params.serialize_request(&key).unwrap().pem().unwrap();
+        let encoded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, pem);
+        json!({"metadata": {"name": name},
+            "spec": {"request": encoded, "signerName": signer, "usages": ["client auth"]}})
+    };
+    let (code, message) =
+        status_of(&world.admin().post(requests, &asked("masters", &["system:masters"], CLIENT)).await);
+    assert_eq!(code, 403, "{message}");
+    let expected = format!("use of {CLIENT} signer with system:masters group is not allowed");
+    assert!(message.contains(&expected), "{message}");
+    // Other groups may be asked for, and other signers decide for themselves.
+    for (name, groups, signer) in [
+        ("another", &["system:masters-not"][..], CLIENT),
+        ("none", &[], CLIENT),
+        ("elsewhere", &["system:masters"], "example.com/a"),
+    ] {
+        let (code, message) = status_of(&world.admin().post(requests, &asked(name, groups, signer)).await);
+        assert_eq!(code, 201, "{name}: {message}");
+    }
+}
