@@ -30,7 +30,7 @@ const AN_ORDER: AbsentFlags = ("-n -A -l -f -w -o", "an order to all collectors"
 
 /// Each command with the flags that it takes.
 #[rustfmt::skip]
-const TABLE: [(&str, &str, &[AbsentFlags]); 33] = [
+const TABLE: [(&str, &str, &[AbsentFlags]); 34] = [
     ("tree", "-n -A -l -f -w -o cluster", &[]),
     ("why", "-n -A -l -f -w -o cluster", &[]),
     ("stuck", "-n -A -l -f -w -o cluster", &[]),
@@ -118,7 +118,7 @@ fn every_command_takes_kubectls_flags_or_has_a_reason() {
 }
 
 /// Commands of which no screen is kept, and why.
-const WITHOUT_SCREEN: [(&str, &str); 12] = [
+const WITHOUT_SCREEN: [(&str, &str); 13] = [
     ("top", "the crate gc-console keeps its screens"),
     ("run", "a server: it shows its log"),
     ("node", "a server: it shows its log"),

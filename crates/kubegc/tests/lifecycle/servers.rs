@@ -131,8 +131,15 @@ async fn three_servers_on_one_etcd_are_one_cluster() {
 
     // Without the key, or with another one, a server would be another cluster on the same objects.
     let endpoint = etcd.endpoint();
-    let on_etcd =
-        ["apiserver", "--ephemeral", "--listen", "127.0.0.1:0", "--storage", "etcd", "--etcd-endpoints"];
+    let on_etcd = [
+        "apiserver",
+        "--ephemeral",
+        "--bind-address",
+        "127.0.0.1:0",
+        "--storage",
+        "etcd",
+        "--etcd-endpoints",
+    ];
     let (code, line) = refused(&[&on_etcd[..], &[&endpoint]].concat());
     assert!(code == 1 && line.contains("--cluster-key-file"), "{code} {line}");
     std::fs::write(&key, "HwABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4=\n").unwrap();
