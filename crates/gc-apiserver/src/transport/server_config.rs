@@ -22,8 +22,10 @@ const HISTORY_PERIOD: Duration = Duration::from_mins(5);
 /// The configuration of the server.
 #[derive(Clone)]
 pub struct ServerConfig {
-    /// Where to listen; `None` for a server that only this process calls ([`RunningServer::in_process`]), until
-    /// [`RunningServer::listen`] is called.
+    /// Where to listen; `None` for a server that only this process calls ([`in_process`]), until [`listen`] is called.
+    ///
+    /// [`in_process`]: super::server::RunningServer::in_process
+    /// [`listen`]: super::server::RunningServer::listen
     pub listen: Option<SocketAddr>,
     /// Where keys and certificates are kept; `None` keeps them in memory.
     pub data_dir: Option<PathBuf>,
