@@ -38,9 +38,10 @@ def check_the_same_binary_gives_the_same_artefacts(bench):
 
 def check_symbols_are_left_out(bench):
     assert not has_symbols(bench.binary.contents)
-    # Cargo strips a program as its package says, which does not inherit this from its profile.
-    profile = tomllib.loads((ROOT / "Cargo.toml").read_text())["profile"]["dist"]
-    assert profile["package"]["kubegc"]["strip"] == "symbols", profile["package"]["kubegc"]
+    # Cargo strips a program as its package says, which does not inherit this from its profile; `dist` inherits the packages of `release`.
+    profiles = tomllib.loads((ROOT / "Cargo.toml").read_text())["profile"]
+    assert profiles["dist"]["inherits"] == "release"
+    assert profiles["release"]["package"]["kubegc"]["strip"] == "symbols", profiles["release"]["package"]["kubegc"]
 
 
 def check_bill_of_materials(bench):
