@@ -226,7 +226,11 @@ fn take_stream(request: &mut ApiRequest, user: Option<&UserInfo>) -> Result<(), 
             client.authenticated(&user.name, authentication::standing(user));
         }
         _ if request.is_multiplexed => {
-            client.end(Ending::AfterRequests);
+            // The page asks for its styles and scripts on the connection on which it came: a browser shows it without those that
+            // it asks for while the connection ends.
+            if !request.path.starts_with("/ui/") {
+                client.end(Ending::AfterRequests);
+            }
             request.anonymous = client.anonymous_stream();
             request.is_refused = request.anonymous.is_none();
             if request.is_refused {
