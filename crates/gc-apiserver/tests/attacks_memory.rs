@@ -8,9 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use gc_apiserver::{Audience, Extension, ExtensionAnswer, ExtensionBody, ExtensionRequest};
 use support::TestServer;
 use support::raw_http2::{
-    CANCEL, PING, REFUSED_STREAM, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame, get, preface, read_to_end,
+    CANCEL, DATA, END_STREAM, GOAWAY, PING, REFUSED_STREAM, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame, get,
+    next, preface, read_to_end,
 };
 use support::victim::{PATIENCE, Victim, dial};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -111,6 +114,43 @@ async fn streams_without_a_window_are_few_and_are_reset() {
         assert!(cancelled > 0 && refused + cancelled == STREAMS as usize, "{window}: {ended:?}");
         assert!(ended.is_asked_to_go, "{window}: and the connection takes no others");
     }
+}
+
+/// A page for everybody.
+struct Page;
+
+impl Extension for Page {
+    fn audience(&self, path: &str) -> Option<Audience> {
+        (path == "/page").then_some(Audience::Anyone)
+    }
+
+    fn answer(&self, _request: ExtensionRequest) -> BoxFuture<'static, Option<ExtensionAnswer>> {
+        let body = ExtensionBody::Whole("page".into());
+        Box::pin(async {
+            Some(ExtensionAnswer { code: 200, content_type: "text/plain", headers: Vec::new(), body })
+        })
+    }
+}
+
+/// A browser loads the parts of a page over the connection that the page came on.
+#[tokio::test]
+async fn a_connection_stays_open_after_what_is_for_everybody() {
+    let server = TestServer::start_with(Arc::new(Page)).await;
+    let mut stream = server.connect(b"h2", false).await;
+    stream.write_all(&preface(65_535)).await.unwrap();
+    for number in [1, 3, 5] {
+        stream.write_all(&get(number, "/page")).await.unwrap();
+        loop {
+            let frame = next(&mut stream).await.expect("the connection stays open");
+            assert_ne!(frame.kind, GOAWAY, "request {number}");
+            if (frame.kind, frame.stream, frame.flags & END_STREAM) == (DATA, number, END_STREAM) {
+                break;
+            }
+        }
+    }
+    stream.write_all(&get(7, "/livez")).await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, read_to_end(&mut stream)).await.expect("it ends");
+    assert!(ended.is_asked_to_go, "{ended:?}");
 }
 
 #[tokio::test]

@@ -178,7 +178,7 @@ async fn answer(
         Some((user, said)) => (Ok(authentication::authenticated(user)), said),
         None => (authentication::authenticate(state, certificate, &request.headers).await, None),
     };
-    take_stream(request, user.as_ref().ok())?;
+    take_stream(request, user.as_ref().ok(), audience)?;
     let user = user?;
     let origin = match (&said, audience) {
         (None, Some(_)) => Some(Origin::new(certificate, &request.headers, &user)),
@@ -218,17 +218,20 @@ async fn answer(
 }
 
 /// Counts a request with its connection. One without valid credentials takes one of few streams, and the connection takes no further
-/// requests: upstream's `UnauthenticatedHTTP2DOSMitigation`.
-fn take_stream(request: &mut ApiRequest, user: Option<&UserInfo>) -> Result<(), ApiError> {
+/// requests: upstream's `UnauthenticatedHTTP2DOSMitigation`. It takes more after a path that is for everybody: a browser loads the
+/// styles and scripts of a page over the connection that the page came on, and gives up those that it requests while this one ends.
+fn take_stream(
+    request: &mut ApiRequest,
+    user: Option<&UserInfo>,
+    audience: Option<Audience>,
+) -> Result<(), ApiError> {
     let Some(client) = &request.client else { return Ok(()) };
     match user {
         Some(user) if authentication::is_authenticated(user) => {
             client.authenticated(&user.name, authentication::standing(user));
         }
         _ if request.is_multiplexed => {
-            // The page asks for its styles and scripts on the connection on which it came: a browser shows it without those that
-            // it asks for while the connection ends.
-            if !request.path.starts_with("/ui/") {
+            if audience != Some(Audience::Anyone) {
                 client.end(Ending::AfterRequests);
             }
             request.anonymous = client.anonymous_stream();

@@ -15,6 +15,8 @@ const HEADERS: u8 = 1;
 /// Flags of a request without a body.
 const WHOLE: u8 = 0x5;
 const ACK: u8 = 0x1;
+/// Flag of the last frame of an answer.
+pub const END_STREAM: u8 = 0x1;
 /// Error codes.
 pub const REFUSED_STREAM: u32 = 7;
 pub const CANCEL: u32 = 8;
