@@ -5,13 +5,10 @@
 
 mod support;
 
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use support::crowd::{Attack, CONNECTIONS, Course, Kind, http1, withstand};
 use support::raw_http2::{PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame, get, preface, read_to_end};
 use support::victim::{Victim, dial};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -22,11 +19,6 @@ use tokio_rustls::TlsConnector;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const CONNECTIONS: usize = 200;
-/// Requests of the administrator beside each kind.
-const REQUESTS: usize = 10;
-/// Between two of them.
-const PAUSE: Duration = Duration::from_millis(20);
 /// How long a connection is silenced; it is asserted to be at least a part of this.
 const SILENCE: Duration = Duration::from_secs(5);
 
@@ -35,11 +27,6 @@ const SILENCE: Duration = Duration::from_secs(5);
 async fn the_attacked_server() {
     support::victim::serve().await;
 }
-
-type Attack = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// What one hostile connection does until it ends.
-type Kind = fn(TlsConnector, SocketAddr) -> Attack;
 
 /// Connects and sends over HTTP/2, and waits for the end.
 async fn send(connector: &TlsConnector, to: SocketAddr, window: u32, bytes: Vec<u8>) {
@@ -63,9 +50,7 @@ fn frames(connector: TlsConnector, to: SocketAddr, one: Vec<u8>) -> Attack {
 
 /// Sends over HTTP/1.1, and waits for the end.
 fn plain(connector: &TlsConnector, to: SocketAddr, request: String) -> Attack {
-    let mut connector = connector.config().as_ref().clone();
-    connector.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let connector = TlsConnector::from(Arc::new(connector));
+    let connector = http1(connector);
     Box::pin(async move {
         let Ok(mut stream) = dial("127.0.0.1", to, &connector).await else { return };
         if stream.write_all(request.as_bytes()).await.is_ok() {
@@ -139,11 +124,6 @@ const KINDS: [(&str, Kind, bool); 10] = [
     ),
 ];
 
-/// The time that a measurement lasts, if this is one.
-fn measured() -> Option<Duration> {
-    std::env::var("KUBEGC_ATTACK_SECONDS").ok().map(|text| Duration::from_secs(text.parse().unwrap()))
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn administrators_are_answered_beside_crowds() {
     let wanted = std::env::var("KUBEGC_ATTACK").unwrap_or_default();
@@ -154,45 +134,8 @@ async fn administrators_are_answered_beside_crowds() {
 
 async fn beside_a_crowd(name: &str, kind: Kind, is_silenced: bool) {
     let mut victim = Victim::start("-d 524288");
-    for _ in 0..5 {
-        victim.ask().await;
-    }
-    let before = victim.resident().unwrap();
-    let connected = Arc::new(AtomicUsize::new(0));
-    let mut crowd = tokio::task::JoinSet::new();
-    let begun = Instant::now();
-    for _ in 0..CONNECTIONS {
-        let (connected, connector, to) = (Arc::clone(&connected), victim.anonymous.clone(), victim.address);
-        crowd.spawn(async move {
-            loop {
-                connected.fetch_add(1, Ordering::Relaxed);
-                kind(connector.clone(), to).await;
-            }
-        });
-    }
-    let (mut waited, mut peak) = (Vec::new(), before);
-    while measured().map_or(waited.len() < REQUESTS, |time| begun.elapsed() < time) {
-        waited.push(victim.ask().await);
-        peak = peak.max(victim.resident().expect("the server lives"));
-        tokio::time::sleep(PAUSE).await;
-    }
-    let (lasted, connected) = (begun.elapsed(), connected.load(Ordering::Relaxed));
-    crowd.shutdown().await;
-    waited.sort_unstable();
-    let part = |of_thousand: usize| waited[(waited.len() * of_thousand / 1_000).min(waited.len() - 1)];
-    println!(
-        "{name}: {connected} connections in {lasted:?}; the administrator asked {} times and waited {:?} (median), {:?} (p99); \
-         {before} MiB before, {peak} at most",
-        waited.len(),
-        part(500),
-        part(990),
-    );
-    if measured().is_some() {
-        tokio::time::sleep(Duration::from_mins(1)).await;
-        println!("{name}: {} MiB a minute later", victim.resident().unwrap());
-    }
-    victim.ask().await;
-    assert_eq!(victim.child.try_wait().unwrap(), None, "{name}: the server lives");
+    let Course { lasted, connected, before, peak } =
+        withstand(&mut victim, name, kind, async |victim| victim.ask().await).await;
     assert!(peak <= before + 128, "{name}: {before} MiB before, {peak} MiB at most");
     if is_silenced {
         let turns = 2 + lasted.as_millis() / SILENCE.as_millis();

@@ -5,17 +5,14 @@
 
 mod support;
 
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use gc_apiserver::{ExtensionAnswer, ExtensionBody, Listener, ListenerTls, Peer};
 use gc_registry::api::UserInfo;
 use hyper::body::Incoming;
 use serde_json::json;
+use support::crowd::{Attack, Course, Kind, http1, withstand};
 use support::victim::{self, Victim, dial};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -25,13 +22,8 @@ use tokio_rustls::TlsConnector;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const CONNECTIONS: usize = 200;
 /// As the listener of metrics has.
 const PLACES: usize = 512;
-/// Requests of the scraper beside each kind.
-const REQUESTS: usize = 10;
-/// Between two of them.
-const PAUSE: Duration = Duration::from_millis(20);
 /// Where the crowd is.
 const CROWD: &str = "127.0.0.2";
 /// The scraper's request.
@@ -77,11 +69,6 @@ async fn the_attacked_server() {
     victim::until_the_end(&json!({"address": address.to_string(), "ca": authority})).await;
 }
 
-type Attack = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// One hostile connection, until it ends.
-type Kind = fn(TlsConnector, SocketAddr) -> Attack;
-
 async fn plain(to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::new(CROWD.parse().unwrap(), 0))?;
@@ -90,9 +77,7 @@ async fn plain(to: SocketAddr) -> std::io::Result<TcpStream> {
 
 /// Sends `first`, then `more` over and over, and reads the answers if there is no more to be sent.
 fn send(connector: &TlsConnector, to: SocketAddr, first: String, more: String) -> Attack {
-    let mut config = connector.config().as_ref().clone();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let connector = TlsConnector::from(Arc::new(config));
+    let connector = http1(connector);
     Box::pin(async move {
         let Ok(mut stream) = dial(CROWD, to, &connector).await else { return };
         if stream.write_all(first.as_bytes()).await.is_err() {
@@ -136,11 +121,6 @@ const KINDS: [(&str, Kind); 8] = [
     }),
 ];
 
-/// The time that a measurement lasts, if this is one.
-fn measured() -> Option<Duration> {
-    std::env::var("KUBEGC_ATTACK_SECONDS").ok().map(|text| Duration::from_secs(text.parse().unwrap()))
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scrapers_are_answered_beside_crowds() {
     for (name, kind) in KINDS {
@@ -150,44 +130,7 @@ async fn scrapers_are_answered_beside_crowds() {
 
 async fn beside_a_crowd(name: &str, kind: Kind) {
     let mut victim = Victim::start("-d 524288");
-    for _ in 0..5 {
-        victim.ask_for(SCRAPE).await;
-    }
-    let before = victim.resident().unwrap();
-    let connected = Arc::new(AtomicUsize::new(0));
-    let mut crowd = tokio::task::JoinSet::new();
-    let begun = Instant::now();
-    for _ in 0..CONNECTIONS {
-        let (connected, connector, to) = (Arc::clone(&connected), victim.anonymous.clone(), victim.address);
-        crowd.spawn(async move {
-            loop {
-                connected.fetch_add(1, Ordering::Relaxed);
-                kind(connector.clone(), to).await;
-            }
-        });
-    }
-    let (mut waited, mut peak) = (Vec::new(), before);
-    while measured().map_or(waited.len() < REQUESTS, |time| begun.elapsed() < time) {
-        waited.push(victim.ask_for(SCRAPE).await);
-        peak = peak.max(victim.resident().expect("the server lives"));
-        tokio::time::sleep(PAUSE).await;
-    }
-    let (lasted, connected) = (begun.elapsed(), connected.load(Ordering::Relaxed));
-    crowd.shutdown().await;
-    waited.sort_unstable();
-    let part = |of_thousand: usize| waited[(waited.len() * of_thousand / 1_000).min(waited.len() - 1)];
-    println!(
-        "{name}: {connected} connections in {lasted:?}; {} requests beside them waited {:?} (median), {:?} (p99); \
-         {before} MiB before, {peak} at most",
-        waited.len(),
-        part(500),
-        part(990),
-    );
-    if measured().is_some() {
-        tokio::time::sleep(Duration::from_mins(1)).await;
-        println!("{name}: {} MiB a minute later", victim.resident().unwrap());
-    }
-    victim.ask_for(SCRAPE).await;
-    assert_eq!(victim.child.try_wait().unwrap(), None, "{name}: the server lives");
+    let Course { before, peak, .. } =
+        withstand(&mut victim, name, kind, async |victim| victim.ask_for(SCRAPE).await).await;
     assert!(peak <= before + 160, "{name}: {before} MiB before, {peak} MiB at most");
 }

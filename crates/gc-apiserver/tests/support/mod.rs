@@ -1,6 +1,7 @@
 //! A server on loopback and a client that speaks real HTTPS to it.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
 
+pub mod crowd;
 pub mod raw_http2;
 pub mod victim;
 pub mod webhook;
@@ -8,7 +9,7 @@ pub mod webhook;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use gc_apiserver::{Clock, RunningServer, Server, ServerConfig};
+use gc_apiserver::{Clock, Extension, RunningServer, Server, ServerConfig};
 use gc_registry::storage::Storage;
 use gc_registry::{Config, Registry};
 use gc_store::MemoryStorage;
@@ -68,12 +69,22 @@ impl TestServer {
 
     /// A server over this store.
     pub async fn start_over(storage: Arc<dyn Storage>, clock: Clock) -> Self {
+        Self::begin(storage, clock, None).await
+    }
+
+    /// A server with further paths.
+    pub async fn start_with(extension: Arc<dyn Extension>) -> Self {
+        Self::begin(Arc::new(MemoryStorage::default()), Clock::default(), Some(extension)).await
+    }
+
+    async fn begin(storage: Arc<dyn Storage>, clock: Clock, extension: Option<Arc<dyn Extension>>) -> Self {
         let settings = Config { aggregates_roles: true, ..Config::default() };
         let opening = tokio::task::spawn_blocking(move || Registry::open(storage, settings));
         let registry = opening.await.unwrap().unwrap();
         let config = ServerConfig {
             admin_token: Some(TOKEN.into()),
             clock,
+            extension,
             flags: [("feature-gates".to_owned(), "A=true".to_owned())].into(),
             ..ServerConfig::at("127.0.0.1:0".parse().unwrap())
         };

@@ -1,0 +1,95 @@
+//! Crowds of hostile connections that come again at once, beside a client that must be answered. With `KUBEGC_ATTACK_SECONDS` a crowd
+//! lasts that long, and what was measured is printed, also a minute later; otherwise it lasts for a few requests of the client.
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio_rustls::TlsConnector;
+
+use super::victim::Victim;
+
+pub const CONNECTIONS: usize = 200;
+/// Requests of the client beside each kind.
+const REQUESTS: usize = 10;
+/// Between two of them.
+const PAUSE: Duration = Duration::from_millis(20);
+
+pub type Attack = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// One hostile connection, until it ends.
+pub type Kind = fn(TlsConnector, SocketAddr) -> Attack;
+
+/// The course of a crowd.
+pub struct Course {
+    pub lasted: Duration,
+    pub connected: usize,
+    /// Resident memory of the server in MiB, without the crowd and at most.
+    pub before: usize,
+    pub peak: usize,
+}
+
+/// Returns a connector that speaks HTTP/1.1.
+pub fn http1(connector: &TlsConnector) -> TlsConnector {
+    let mut config = connector.config().as_ref().clone();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    TlsConnector::from(Arc::new(config))
+}
+
+/// The time that a measurement lasts, if this is one.
+fn measured() -> Option<Duration> {
+    std::env::var("KUBEGC_ATTACK_SECONDS").ok().map(|text| Duration::from_secs(text.parse().unwrap()))
+}
+
+/// Lets a crowd attack while `ask` asks the server over and over. Fails unless the server lives and answers, also afterwards.
+pub async fn withstand(
+    victim: &mut Victim,
+    name: &str,
+    kind: Kind,
+    ask: impl AsyncFn(&Victim) -> Duration,
+) -> Course {
+    for _ in 0..5 {
+        ask(victim).await;
+    }
+    let before = victim.resident().unwrap();
+    let connected = Arc::new(AtomicUsize::new(0));
+    let mut crowd = tokio::task::JoinSet::new();
+    let begun = Instant::now();
+    for _ in 0..CONNECTIONS {
+        let (connected, connector, to) = (Arc::clone(&connected), victim.anonymous.clone(), victim.address);
+        crowd.spawn(async move {
+            loop {
+                connected.fetch_add(1, Ordering::Relaxed);
+                kind(connector.clone(), to).await;
+            }
+        });
+    }
+    let (mut waited, mut peak) = (Vec::new(), before);
+    while measured().map_or(waited.len() < REQUESTS, |time| begun.elapsed() < time) {
+        waited.push(ask(victim).await);
+        peak = peak.max(victim.resident().expect("the server lives"));
+        tokio::time::sleep(PAUSE).await;
+    }
+    let (lasted, connected) = (begun.elapsed(), connected.load(Ordering::Relaxed));
+    crowd.shutdown().await;
+    waited.sort_unstable();
+    let part = |of_thousand: usize| waited[(waited.len() * of_thousand / 1_000).min(waited.len() - 1)];
+    println!(
+        "{name}: {connected} connections in {lasted:?}; {} requests beside them waited {:?} (median), {:?} (p99); \
+         {before} MiB before, {peak} at most",
+        waited.len(),
+        part(500),
+        part(990),
+    );
+    if measured().is_some() {
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        println!("{name}: {} MiB a minute later", victim.resident().unwrap());
+    }
+    ask(victim).await;
+    assert_eq!(victim.child.try_wait().unwrap(), None, "{name}: the server lives");
+    Course { lasted, connected, before, peak }
+}
