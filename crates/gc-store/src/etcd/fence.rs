@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use gc_store_api::{Committed, KeyValue, Revision, StorageError, Transaction};
 
+use super::answers;
 use super::attempt::Earlier;
 use super::convert;
 use super::members::{Repeat, Trouble};
@@ -59,7 +60,7 @@ impl EtcdStorage {
             Err((refusal, error)) => return Err(refused(transaction, refusal, &error)),
         };
         if answer.succeeded {
-            let revision = convert::made_at(answer.header.as_ref());
+            let revision = answers::made_at(convert::made_at(answer.header.as_ref()))?;
             return Ok(Attempt::Committed(Committed::Done(revision)));
         }
         let found = answer.range(transaction.conditions.len()).and_then(|found| found.kvs.first());
@@ -83,7 +84,7 @@ impl EtcdStorage {
         // The fence is never removed, so that a second attempt does nothing.
         let asked = self.ask(async move { client.transaction(request, Repeat::Harmless).await })?;
         let (answer, _) = asked.map_err(|(refusal, error)| plain(refusal, &error))?;
-        let revision = convert::made_at(answer.header.as_ref());
+        let revision = answers::made_at(convert::made_at(answer.header.as_ref()))?;
         let raised = if answer.succeeded {
             revision
         } else {
