@@ -124,6 +124,9 @@ impl Image {
 pub(crate) mod testing {
     //! Builders for the tables of this module's tests.
 
+    use gc_types::UnixNanoseconds;
+
+    use super::plan::{Removal, RemovalReason};
     use super::*;
 
     /// `number` → the identifier `sha256:000…number`.
@@ -142,6 +145,22 @@ pub(crate) mod testing {
             pinned: false,
             runtime_handler: "".into(),
             layers: Arc::default(),
+        }
+    }
+
+    /// The removal of an image, for space.
+    pub(crate) fn removal(number: u64, size_bytes: u64) -> Removal {
+        Removal {
+            id: id(number),
+            name: format!("image-{number}").into(),
+            runtime_handler: "".into(),
+            reason: RemovalReason::Space,
+            size_bytes,
+            expected_freed_bytes: size_bytes,
+            freed_space: None,
+            first_seen: UnixNanoseconds(0),
+            last_used: None,
+            irreplaceable: false,
         }
     }
 

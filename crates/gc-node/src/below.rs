@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use gc_collectors::images::account::{Holder, Orphans, orphans, shares};
-use gc_collectors::images::stores::Disk;
+use gc_collectors::images::stores::{Disk, blob_space};
 use gc_cri::{ContainerdStores, CriClient};
 use gc_types::{GoDuration, UnixNanoseconds};
 use tracing::{info, warn};
@@ -150,7 +150,7 @@ fn listed_content(stores: &ContainerdStores, disk: Disk) -> u64 {
     let namespace = &stores.kubernetes;
     let own = namespace.content.iter().map(|blob| (blob.digest.clone(), blob.bytes));
     let blobs: BTreeMap<String, u64> = own.chain(namespace.foreign_content.clone()).collect();
-    let blobs = blobs.into_values().map(|bytes| bytes.next_multiple_of(4096));
+    let blobs = blobs.into_values().map(|bytes| blob_space(bytes).bytes);
     blobs.chain(namespace.ingests.iter().map(|ingest| ingest.bytes)).sum()
 }
 

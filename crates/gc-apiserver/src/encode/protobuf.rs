@@ -22,14 +22,19 @@ fn text<'a>(map: &'a Map<String, Value>, name: &str) -> &'a str {
 
 /// Writes `k8s\0` and the envelope around a message.
 pub(super) fn envelope(out: &mut Vec<u8>, api_version: &str, kind: &str, raw: impl FnOnce(&mut Writer<'_>)) {
+    type_meta(out, api_version, kind).message(2, raw);
+    // contentEncoding and contentType are empty.
+}
+
+/// Writes `k8s\0` and the envelope up to its message.
+fn type_meta<'a>(out: &'a mut Vec<u8>, api_version: &str, kind: &str) -> Writer<'a> {
     out.extend_from_slice(MAGIC);
     let mut writer = Writer(out);
     writer.message(1, |meta| {
         meta.text(1, api_version);
         meta.text(2, kind);
     });
-    writer.message(2, raw);
-    // contentEncoding and contentType are empty.
+    writer
 }
 
 /// One object's metadata as a whole document.
@@ -88,13 +93,7 @@ pub(super) fn list_meta(writer: &mut Writer<'_>, meta: &ListMeta<'_>) {
 
 /// Writes `k8s\0` and the envelope before a message of this length, with which the document ends.
 pub(super) fn open_envelope(out: &mut Vec<u8>, api_version: &str, kind: &str, length: usize) {
-    out.extend_from_slice(MAGIC);
-    let mut writer = Writer(out);
-    writer.message(1, |meta| {
-        meta.text(1, api_version);
-        meta.text(2, kind);
-    });
-    writer.open(2, length);
+    type_meta(out, api_version, kind).open(2, length);
 }
 
 /// One event of a watch, with its length in front as the stream wants it.

@@ -102,10 +102,8 @@ pub fn orphans(namespace: &Namespace, minimum_age: GoDuration, now: UnixNanoseco
     let ingests = ingests.filter(|one| is_old(one.updated) && !leased.contains(&*one.reference));
     let leases = namespace.leases.iter().filter(|lease| lease.is_expired(now));
     let references = References::of(namespace);
-    let mut held = BTreeSet::new();
-    for holder in [Holder::Image, Holder::Container, Holder::Lease, Holder::Label] {
-        held.extend(references.held_by(holder, now));
-    }
+    let mut held = references.held(now);
+    held.extend(references.held_by(Holder::Image, now));
     let mut unheld: Vec<_> = namespace
         .snapshots
         .iter()

@@ -175,12 +175,11 @@ mod tests {
     use gc_types::UnixNanoseconds;
     use proptest::prelude::*;
 
-    use super::super::plan::RemovalReason;
     use super::super::space::{Batches, RemovalOutcome, SpaceRun, Step, Thresholds, assess};
     use super::super::stores::{
         Blob, ContainerRecord, Disk, ImageName, Labels, Namespace, Snapshot, set_freed_space,
     };
-    use super::super::testing::{id, image, layer};
+    use super::super::testing::{id, image, layer, removal};
     use super::*;
 
     /// A layer: its compressed size, and bytes and inodes of its snapshot.
@@ -303,18 +302,7 @@ mod tests {
             unused
                 .map(|number| {
                     let size_bytes = self.images[number].iter().map(|one| one.compressed).sum();
-                    Removal {
-                        id: id(number as u64),
-                        name: format!("image-{number}").into(),
-                        runtime_handler: "".into(),
-                        reason: RemovalReason::Space,
-                        size_bytes,
-                        expected_freed_bytes: size_bytes,
-                        freed_space: None,
-                        first_seen: UnixNanoseconds(0),
-                        last_used: None,
-                        irreplaceable: false,
-                    }
+                    removal(number as u64, size_bytes)
                 })
                 .collect()
         }

@@ -427,11 +427,9 @@ impl fmt::Display for BinaryBytes {
 #[cfg(test)]
 mod tests {
     use super::super::layers::LayerUsers;
-    use super::super::plan::RemovalReason;
-    use super::super::testing::{id, image, layer};
+    use super::super::testing::{id, image, layer, removal};
     use super::super::{Image, LayerId};
     use super::*;
-    use gc_types::UnixNanoseconds;
     use proptest::prelude::*;
 
     fn disk(capacity_bytes: u64, available_bytes: u64) -> Filesystem {
@@ -440,21 +438,6 @@ mod tests {
 
     fn thresholds(high_percent: u8, low_percent: u8) -> Thresholds {
         Thresholds { high_percent, low_percent }
-    }
-
-    fn removal(number: u64, size_bytes: u64) -> Removal {
-        Removal {
-            id: id(number),
-            name: format!("image-{number}").into(),
-            runtime_handler: "".into(),
-            reason: RemovalReason::Space,
-            size_bytes,
-            expected_freed_bytes: size_bytes,
-            freed_space: None,
-            first_seen: UnixNanoseconds(0),
-            last_used: None,
-            irreplaceable: false,
-        }
     }
 
     /// T36 to T39, T42, T44, T56, T57 and T156: usage and what is to be freed.

@@ -180,8 +180,12 @@ impl<'a> References<'a> {
     /// Everything that an image's name needs.
     fn of_name(&self, image: &'a ImageName) -> BTreeSet<Node<'a>> {
         let mut reached = BTreeSet::new();
-        self.reach(references(&image.labels).chain([Node::Blob(&image.target)]), &mut reached);
+        self.reach_image(image, &mut reached);
         reached
+    }
+
+    fn reach_image(&self, image: &'a ImageName, reached: &mut BTreeSet<Node<'a>>) {
+        self.reach(references(&image.labels).chain([Node::Blob(&image.target)]), reached);
     }
 
     /// Everything that is reached from what one kind of holder refers to.
@@ -191,7 +195,7 @@ impl<'a> References<'a> {
         match holder {
             Holder::Image => {
                 for image in &self.namespace.images {
-                    self.reach(references(&image.labels).chain([Node::Blob(&image.target)]), &mut reached);
+                    self.reach_image(image, &mut reached);
                 }
             }
             Holder::Container => {
@@ -294,7 +298,9 @@ impl Snapshot {
     }
 }
 
-fn blob_space(bytes: u64) -> Space {
+/// The space that a blob of this size takes.
+#[must_use]
+pub fn blob_space(bytes: u64) -> Space {
     Space { bytes: bytes.next_multiple_of(BLOCK_BYTES), inodes: 1 }
 }
 
