@@ -212,7 +212,7 @@ fn identity_end(text: &[u8]) -> usize {
 }
 
 /// Moves `end` behind a member with this name and the quote of its value, if it is the next one. Returns false at the end
-/// of the object. Every object of a list comes by here, so the name is an array, which is compared without a call.
+/// of the object. This runs for every object of a list: the name is an array, which is compared without a call.
 fn skip_member<const LENGTH: usize>(text: &[u8], name: &[u8; LENGTH], end: &mut usize) -> bool {
     let begin = if *end == 0 { 0 } else { *end + 1 };
     let Some((found, value)) = text.get(begin..).and_then(|member| member.split_first_chunk()) else {
