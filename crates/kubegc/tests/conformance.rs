@@ -85,7 +85,7 @@ fn replay_stories(server: &Kubegc, arguments: &[&str]) -> (String, bool) {
     let stories = recordings("stories");
     let output = Command::new("python3")
         .arg(stories.join("apidiff.py"))
-        .args(["check", "--quiet", "--tables", "--server", &server.url, "--token", support::TOKEN, "--ca"])
+        .args(["check", "--server", &server.url, "--token", support::TOKEN, "--ca"])
         .arg(&server.ca)
         .args(arguments)
         .arg(stories.join("cases.jsonl.xz"))

@@ -48,7 +48,7 @@ impl Server {
         let deadline = Instant::now() + START;
         let options = EtcdOptions { prefix: "/ready".to_owned(), ..quiet() };
         while let Err(error) = EtcdStorage::connect(&self.endpoints(), &options) {
-            assert!(Instant::now() < deadline, "etcd does not answer: {error}");
+            assert!(Instant::now() < deadline, "etcd does not answer: {error}; its log:\n{}", self.0.log());
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -1,5 +1,6 @@
 //! A real etcd for a test or a benchmark: Debian's, on loopback, in a temporary directory. Shared by path.
 
+use std::fs::File;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -117,11 +118,16 @@ impl EtcdServer {
         assert!(sent.success());
     }
 
+    /// Returns what it logged: why it ended, if it did, such as a full disk.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(log_file(self.folder.path())).unwrap_or_default()
+    }
+
     /// Polls whether it listens, because there is no notification.
     fn wait(&self) {
         let deadline = Instant::now() + START;
         while TcpStream::connect(("127.0.0.1", self.client_port)).is_err() {
-            assert!(Instant::now() < deadline, "etcd does not listen");
+            assert!(Instant::now() < deadline, "etcd does not listen; its log:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -132,6 +138,10 @@ impl Drop for EtcdServer {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+fn log_file(folder: &Path) -> PathBuf {
+    folder.join("log")
 }
 
 fn endpoint(port: u16, tls: Option<&ServerTls>) -> String {
@@ -174,7 +184,7 @@ fn spawn(
         .args(["--log-level", "error", "--heartbeat-interval", "50", "--election-timeout", "250"])
         .args(flags)
         .stdout(Stdio::null())
-        .stderr(Stdio::null());
+        .stderr(File::options().create(true).append(true).open(log_file(folder)).unwrap());
     if let Some(tls) = tls {
         command.arg("--client-cert-auth").arg("--cert-file").arg(&tls.certificate);
         command.arg("--key-file").arg(&tls.key).arg("--trusted-ca-file").arg(&tls.authority);
