@@ -117,6 +117,7 @@ pub enum Defect {
     NodeAbsenceUnread,
     LeaseNodeUnread,
     EmptyObjectBelieved,
+    RecreationBelieved,
 }
 
 impl Defect {
@@ -139,6 +140,7 @@ impl Defect {
             Self::GoneBelieved => &[Lie::Gone],
             Self::RemovalBelieved => &[Lie::RemovedBefore, Lie::RemovedElsewhere],
             Self::EmptyObjectBelieved => &[Lie::Unreadable],
+            Self::RecreationBelieved => &[Lie::OtherUids],
             _ if self.is_credulity() => &Lie::OMISSIONS,
             _ => &[],
         }
@@ -174,7 +176,7 @@ impl Defect {
 }
 
 /// Every defect, its name on the command line, and what it is.
-pub const DEFECTS: [(Defect, &str, &str); 107] = [
+pub const DEFECTS: [(Defect, &str, &str); 108] = [
     (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
     (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
     (Defect::OwnersUnguarded, "owners-unguarded", "references are patched without UID and version"),
@@ -409,6 +411,11 @@ pub const DEFECTS: [(Defect, &str, &str); 107] = [
         Defect::EmptyObjectBelieved,
         "empty-object-believed",
         "what is not a list is an empty one without a version, which proves that everything was removed",
+    ),
+    (
+        Defect::RecreationBelieved,
+        "recreation-believed",
+        "an object that has another UID in a list was recreated: no live read confirms that the former one is gone",
     ),
 ];
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use gc_registry::api::{Object, ObjectList};
 use gc_registry::error::ApiError;
+use gc_types::Uid;
 
 use crate::kinds::{KINDS, Kind};
 use crate::metadata::Metadata;
@@ -23,6 +24,8 @@ use crate::story::Story;
 const BEHIND: u64 = 12;
 /// Lead over the server that a list claims.
 const AHEAD: u64 = 7;
+/// One world in this number has a list with other UIDs; the seeds of all other worlds keep the lie that they had before there was this one.
+const WORLDS_PER_OTHER_UIDS: u64 = 23;
 
 /// A lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +44,8 @@ pub enum Lie {
     Ahead,
     /// A list has the objects of another resource.
     OtherResource,
+    /// A list has the objects under other UIDs.
+    OtherUids,
     /// A list does not say its version.
     Unversioned,
     /// A list cannot be read as a list of its kind.
@@ -88,7 +93,7 @@ pub enum LieChannel {
 
 impl Lie {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Empty,
         Self::Short,
         Self::Twice,
@@ -111,11 +116,12 @@ impl Lie {
         Self::Gone,
         Self::BarrierEmpty,
         Self::BarrierShort,
+        Self::OtherUids,
     ];
 
     /// Those that leave objects out of the list of a watch.
-    pub const OMISSIONS: [Self; 5] =
-        [Self::Empty, Self::Short, Self::Old, Self::OldAsNew, Self::OtherResource];
+    pub const OMISSIONS: [Self; 6] =
+        [Self::Empty, Self::Short, Self::Old, Self::OldAsNew, Self::OtherResource, Self::OtherUids];
 
     /// Its name in reports.
     #[must_use]
@@ -128,6 +134,7 @@ impl Lie {
             Self::OldAsNew => "lies: an old list as a new one",
             Self::Ahead => "lies: a list ahead of the server",
             Self::OtherResource => "lies: another resource's list",
+            Self::OtherUids => "lies: a list with other UIDs",
             Self::Unversioned => "lies: a list without a version",
             Self::Unreadable => "lies: no list",
             Self::Revived => "lies: ADDED for what is gone",
@@ -157,6 +164,7 @@ impl Lie {
             | Self::OldAsNew
             | Self::Ahead
             | Self::OtherResource
+            | Self::OtherUids
             | Self::Unversioned
             | Self::Unreadable => LieChannel::Lists,
             Self::Revived | Self::RemovedBefore | Self::RemovedElsewhere => LieChannel::Watches,
@@ -189,7 +197,10 @@ impl Liar {
     #[must_use]
     pub fn of(story: &Story) -> Self {
         let mut random = Random::new(story.seed ^ 0x006c_6961_7273);
-        let lie = random.pick(&Lie::ALL);
+        let mut lie = random.pick(&Lie::ALL[..Lie::ALL.len() - 1]);
+        if story.seed.is_multiple_of(WORLDS_PER_OTHER_UIDS) {
+            lie = Lie::OtherUids;
+        }
         let steps = story.steps.len().max(1);
         Self { lie, at: steps / 6 + random.below(steps - steps / 6), salt: random.next() }
     }
@@ -231,6 +242,13 @@ pub(crate) fn list_instead(
         _ => {}
     }
     Some((items, version))
+}
+
+/// Returns the UID under which a liar lists an object: no two objects have the same.
+pub(crate) fn another_uid(uid: &Uid) -> Uid {
+    let other =
+        |digit: char| digit.to_digit(16).and_then(|value| char::from_digit(15 - value, 16)).unwrap_or(digit);
+    Uid::new(&uid.to_string().chars().map(other).collect::<String>())
 }
 
 /// Returns the object that a liar reports in a watch of this kind, and the version at which it reports its removal, if that is the

@@ -312,8 +312,12 @@ impl Retention {
             }
             // A watch that was resumed has listed nothing.
             Event::Synced { .. } if self.listing.remove(&kind) => Observation::Synced(facts),
-            Event::Observed(_) => match object.and_then(|object| read_facts(facts, object)) {
-                Some(read) => Observation::Observed(saboteur.facts(read)),
+            Event::Observed(observed) => match object.and_then(|object| read_facts(facts, object)) {
+                Some(mut read) => {
+                    // A liar may list it under another one.
+                    read.meta_mut().uid = observed.uid.clone();
+                    Observation::Observed(saboteur.facts(read))
+                }
                 None => return,
             },
             Event::Removed { key, .. } => Observation::Removed(facts.key(&key.namespace, &key.name)),

@@ -122,6 +122,9 @@ impl Saboteur {
 
     /// Removals that a defect makes up of what a watch delivers: whatever a list does not contain was removed.
     pub fn removals(&mut self, event: &Event) -> Vec<Event> {
+        if self.is(Defect::RecreationBelieved) {
+            return self.recreated(event).into_iter().collect();
+        }
         if !self.is(Defect::ListRemoves) && !self.is(Defect::EmptyObjectBelieved) {
             return Vec::new();
         }
@@ -149,6 +152,14 @@ impl Saboteur {
             _ => {}
         }
         Vec::new()
+    }
+
+    /// The removal of what had the name of an object before, under another UID.
+    fn recreated(&mut self, event: &Event) -> Option<Event> {
+        let Event::Observed(ObservedObject { key, uid, resource_version, .. }) = event else { return None };
+        let former = self.names.insert(key.clone(), uid.clone()).filter(|former| former != uid)?;
+        let resource_version = ResourceVersion(resource_version.0 + 1);
+        Some(Event::Removed { key: key.clone(), uid: former, resource_version })
     }
 
     /// Replaces an outcome for the ownership engine; `None` if it is lost.

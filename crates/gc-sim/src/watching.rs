@@ -13,7 +13,7 @@ use gc_registry::watch::Watch;
 use gc_types::{Event, ResourceId, ResourceVersion};
 
 use crate::kinds::KINDS;
-use crate::liars::{Lie, LieChannel, event_instead, list_instead};
+use crate::liars::{Lie, LieChannel, another_uid, event_instead, list_instead};
 use crate::metadata::observed;
 use crate::server::{Server, polled};
 use crate::story::StreamFault;
@@ -138,8 +138,13 @@ impl Watcher {
             Some(Err(error)) => return Some(error),
             Some(Ok(list)) => list,
         };
+        let lies_about_uids = self.lie.is_some_and(|(lie, _)| lie == Lie::OtherUids);
         let delivery = |item: &Arc<Object>| {
-            observed(item, id).map(|object| (Event::Observed(object), Some(Arc::clone(item))))
+            let mut object = observed(item, id)?;
+            if lies_about_uids {
+                object.uid = another_uid(&object.uid);
+            }
+            Some((Event::Observed(object), Some(Arc::clone(item))))
         };
         let (items, version) = match self.lie.take_if(|(lie, _)| lie.channel() == LieChannel::Lists) {
             None => (list.items, list.resource_version),
