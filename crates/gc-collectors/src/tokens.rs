@@ -104,12 +104,16 @@ pub fn stage(
     })
 }
 
-/// The Secrets that the pods of a namespace use.
+/// The Secrets that the pods of a namespace use. No watch delivers pods to this collector, so two lists must lack a user: one
+/// alone may have left it out.
 #[derive(Debug)]
 struct Listing {
+    /// Of all its lists.
     used: BTreeSet<Arc<str>>,
-    /// When the list was complete; `None` while it is in progress.
+    /// When the last list was complete; `None` while one is in progress.
     ended: Option<Timestamp>,
+    /// True for the second list.
+    is_second: bool,
     /// The tokens that wait for it.
     waiting: BTreeSet<ObjectKey>,
 }
@@ -157,7 +161,7 @@ impl TokenCollector {
         self.accounts.put(account);
     }
 
-    /// Acts, once a live list has shown that no pod of the namespace uses the Secret.
+    /// Acts, once two live lists have shown that no pod of the namespace uses the Secret.
     fn unless_used(
         &mut self,
         key: &ObjectKey,
@@ -171,12 +175,10 @@ impl TokenCollector {
                 waiting.insert(key.clone());
                 Decision::Leave
             }
-            Some(Listing { ended: Some(ended), used, .. }) if fresh(*ended) => {
-                if used.contains(&key.name) {
-                    return Decision::Later(now.after(RECHECK_MILLISECONDS));
-                }
-                act()
+            Some(Listing { ended: Some(ended), used, .. }) if fresh(*ended) && used.contains(&key.name) => {
+                Decision::Later(now.after(RECHECK_MILLISECONDS))
             }
+            Some(Listing { ended: Some(ended), is_second: true, .. }) if fresh(*ended) => act(),
             _ => {
                 self.listings.retain(|_, listing| listing.ended.is_none_or(fresh));
                 let list = Request::Barrier {
@@ -277,16 +279,23 @@ impl Collector for TokenCollector {
             },
         };
         self.unless_used(key, version, now, || {
-            let fact = "a live list found no pod that uses it".to_owned();
+            let fact = "two live lists found no pod that uses it".to_owned();
             Decision::Act(request, reason(gc_types::codes::LEGACY_TOKEN_EXPIRED, version, &[fact]))
         })
     }
 
-    fn sending(&mut self, key: &ObjectKey, request: &Request, _reason: &Reason, _now: Timestamp) {
+    fn sending(&mut self, key: &ObjectKey, request: &Request, _reason: &Reason, now: Timestamp) {
         match request {
             Request::Barrier { .. } => {
                 let waiting = BTreeSet::from([key.clone()]);
-                let listing = Listing { used: BTreeSet::new(), ended: None, waiting };
+                let is_first = |listing: &Listing| {
+                    !listing.is_second
+                        && listing.ended.is_some_and(|ended| now.since(ended) <= LIST_MILLISECONDS)
+                };
+                let first = self.listings.remove(&key.namespace).filter(is_first);
+                let is_second = first.is_some();
+                let used = first.map(|first| first.used).unwrap_or_default();
+                let listing = Listing { used, ended: None, is_second, waiting };
                 self.listings.insert(Arc::clone(&key.namespace), listing);
             }
             // Reported before: afterwards the token's ServiceAccount is no longer known.

@@ -191,6 +191,12 @@ fn engine(secrets: &[TokenSecret]) -> TokenEngine {
     engine
 }
 
+/// The two lists of pods that the engine requests; no pod uses anything.
+fn lists(engine: &mut TokenEngine) {
+    list(engine, &[]);
+    list(engine, &[]);
+}
+
 /// The list of pods that the engine requests; `pods` use these Secrets.
 fn list(engine: &mut TokenEngine, pods: &[&str]) {
     let effect = engine.poll_effect().unwrap();
@@ -205,12 +211,12 @@ fn list(engine: &mut TokenEngine, pods: &[&str]) {
     engine.finish(effect.id, &Outcome::Applied(None));
 }
 
-/// SAT-T09, SAT-T12 and SAT-T15 except for the API server's part: label, a period, deletion; each after a list of the
+/// SAT-T09, SAT-T12 and SAT-T15 except for the API server's part: label, a period, deletion; each after two lists of the
 /// pods.
 #[test]
 fn a_token_is_removed_in_two_stages() {
     let mut engine = engine(&[secret(&json!({}))]);
-    list(&mut engine, &[]);
+    lists(&mut engine);
     let effect = engine.poll_effect().unwrap();
     let labels = json!({"metadata": {"labels": {INVALID_SINCE_LABEL: day(0)}}}).to_string();
     let expected = Request::Guarded {
@@ -232,7 +238,7 @@ fn a_token_is_removed_in_two_stages() {
     assert_eq!(engine.next_wakeup(), Some(midnight(1).after(PERIOD)));
 
     engine.tick(midnight(1).after(PERIOD));
-    list(&mut engine, &[]);
+    lists(&mut engine);
     let effect = engine.poll_effect().unwrap();
     let Request::RecordEvent(note) = &effect.request else { panic!("{effect:?}") };
     assert_eq!((note.severity, note.reason), (Severity::Normal, "DeletingLegacyToken"));
@@ -257,6 +263,7 @@ fn what_a_pod_mounts_is_left_alone_and_one_list_answers_for_all() {
     second.meta.name = "t2".into();
     let mut engine = engine(&[secret(&json!({})), second]);
     list(&mut engine, &["t", "other"]);
+    list(&mut engine, &[]);
     let effect = engine.poll_effect().unwrap();
     let Request::Guarded { key, .. } = &effect.request else { panic!("{effect:?}") };
     assert_eq!(&*key.name, "t2");
@@ -265,6 +272,26 @@ fn what_a_pod_mounts_is_left_alone_and_one_list_answers_for_all() {
     // The use is checked again a day later.
     engine.observe(Observation::Removed(Kind::TokenSecret.key(&NAMESPACE.into(), &"t2".into())));
     assert_eq!(engine.next_wakeup(), Some(noon(1)));
+}
+
+/// A list that lacks a pod is followed by another one, and by nothing else if that has it, or fails.
+#[test]
+fn one_list_without_a_user_proves_nothing() {
+    for changes in [json!({}), invalid(366)] {
+        let mut engine = engine(&[secret(&changes)]);
+        list(&mut engine, &[]);
+        list(&mut engine, &["t"]);
+        assert_eq!((engine.poll_effect(), engine.next_wakeup()), (None, Some(noon(1))), "{changes}");
+        engine.tick(noon(1));
+        list(&mut engine, &[]);
+        let second = engine.poll_effect().unwrap();
+        let failed = Outcome::Failed { message: "away".into(), retry_after_milliseconds: None };
+        engine.finish(second.id, &failed);
+        engine.tick(noon(1).after(1000));
+        list(&mut engine, &[]);
+        list(&mut engine, &["t"]);
+        assert_eq!(engine.poll_effect(), None, "{changes}");
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
 
+use gc_collectors::storage_versions::StorageVersionCollector;
+use gc_collectors::tokens::{CLEAN_UP_PERIOD_MILLISECONDS, TokenCollector};
 use http::Response;
 use http_body_util::combinators::UnsyncBoxBody;
 
@@ -113,7 +115,17 @@ where
 
 /// Answers to a read of an object of the core group that do not say that it is gone.
 fn answers_of_no_store(plural: &str, kind: &str, name: &str) -> Vec<Lie> {
-    let details = json!({"name": name, "kind": plural, "group": ""});
+    answers_of_no_store_in(("", "v1"), plural, kind, name)
+}
+
+/// Answers to a read of an object of a group, with its apiVersion, that do not say that it is gone.
+fn answers_of_no_store_in(
+    (group, api_version): (&str, &str),
+    plural: &str,
+    kind: &str,
+    name: &str,
+) -> Vec<Lie> {
+    let details = json!({"name": name, "kind": plural, "group": group});
     let status = |code: u16, reason: &str, member: &str, value: Value| {
         let mut details = details.clone();
         details[member] = value;
@@ -124,7 +136,7 @@ fn answers_of_no_store(plural: &str, kind: &str, name: &str) -> Vec<Lie> {
     let without_details = json!({"kind": "Status", "apiVersion": "v1", "reason": "NotFound", "code": 404});
     let object = |kind: &str, name: &str| {
         let metadata = json!({"name": name, "uid": "another", "resourceVersion": "7"});
-        lie(200, JSON, json!({"kind": kind, "apiVersion": "v1", "metadata": metadata}).to_string())
+        lie(200, JSON, json!({"kind": kind, "apiVersion": api_version, "metadata": metadata}).to_string())
     };
     vec![
         lie(404, "text/plain", "404 page not found"),
@@ -134,7 +146,7 @@ fn answers_of_no_store(plural: &str, kind: &str, name: &str) -> Vec<Lie> {
         lie(404, JSON, without_details.to_string()),
         status(404, "NotFound", "name", "another".into()),
         status(404, "NotFound", "kind", "secrets".into()),
-        status(404, "NotFound", "group", "example.com".into()),
+        status(404, "NotFound", "group", "another.example.com".into()),
         status(404, "Gone", "name", name.into()),
         status(410, "NotFound", "name", name.into()),
         lie(200, JSON, "{}"),
@@ -374,4 +386,88 @@ async fn classes_stay_whatever_is_said_of_the_claims_that_name_them() {
     world.delete(&format!("{CLAIMS}/data")).await;
     world.until_later("the end of the class", 1_000, async || world.get(&path).await.0 == 404).await;
     running.stop().await;
+}
+
+/// Legacy tokens of an account in a namespace, each refused for years.
+async fn refused_tokens(world: &World, namespace: &str, names: &[&str]) {
+    let path = |plural: &str| format!("/api/v1/namespaces/{namespace}/{plural}");
+    let listed: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+    let account = json!({"metadata": {"name": "builder"}, "secrets": listed});
+    let account = world.create(&path("serviceaccounts"), account).await;
+    let annotations = json!({"kubernetes.io/service-account.name": "builder",
+        "kubernetes.io/service-account.uid": account["metadata"]["uid"]});
+    let labels = json!({"kubernetes.io/legacy-token-invalid-since": "2020-01-02"});
+    for name in names {
+        let secret = json!({"metadata": {"name": name, "annotations": annotations, "labels": labels},
+            "type": "kubernetes.io/service-account-token", "data": {"token": "c2VjcmV0"}});
+        world.create(&path("secrets"), secret).await;
+    }
+}
+
+#[tokio::test]
+async fn tokens_stay_whatever_is_said_of_the_pods_that_mount_them() {
+    let world = World::start().await;
+    let no_lists = answers_that_are_no_list("Pod").into_iter().map(|answer| (Vec::new(), Some(answer)));
+    // The last one is the server's list without its items; after it comes the truth.
+    let lies: Vec<(Vec<Lie>, Option<Lie>)> = no_lists.chain([(vec![EMPTY], None)]).collect();
+    let namespaces: Vec<String> = (0..lies.len()).map(|index| format!("shop{index}")).collect();
+    for (namespace, (first, last)) in namespaces.iter().zip(lies) {
+        world.create("/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await;
+        refused_tokens(&world, namespace, &["mounted"]).await;
+        let mut user = pod("user", "n");
+        user["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": "mounted"}}]);
+        let pods = format!("/api/v1/namespaces/{namespace}/pods");
+        world.create(&pods, user).await;
+        world.liars.lists(&pods, first, last);
+    }
+    refused_tokens(&world, "default", &["unused"]).await;
+    let tracking =
+        "/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking";
+    world.patch(tracking, json!({"data": {"since": "2020-01-01"}})).await;
+    world.pass(367 * 24 * HOUR);
+    let collector = TokenCollector::new(CLEAN_UP_PERIOD_MILLISECONDS);
+    let running = world.collect(Controller::LegacyTokenCleaner, collector, NothingOutside).await;
+    world.until_gone("/api/v1/namespaces/default/secrets/unused").await;
+    // Less than a list counts, even where it takes long.
+    world.until_later("every lie", 500, async || world.liars.asked() >= ASKED).await;
+    running.stop().await;
+    for namespace in namespaces {
+        let path = format!("/api/v1/namespaces/{namespace}/secrets/mounted");
+        assert_eq!(world.get(&path).await.0, 200, "{namespace}");
+    }
+}
+
+#[tokio::test]
+async fn storage_versions_stay_whatever_is_said_of_the_leases_of_their_servers() {
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let world = World::start().await;
+    small::define(&world, "internal.apiserver.k8s.io", "v1alpha1", "StorageVersion", "Cluster").await;
+    let answers = |name: &str| {
+        answers_of_no_store_in(("coordination.k8s.io", "coordination.k8s.io/v1"), "leases", "Lease", name)
+    };
+    let count = answers("").len();
+    let servers: Vec<String> = (0..count).map(|index| format!("apiserver-{index}")).collect();
+    for (index, server) in servers.iter().enumerate() {
+        let labels = json!({"apiserver.kubernetes.io/identity": "kube-apiserver"});
+        world.create(LEASES, json!({"metadata": {"name": server, "labels": labels}, "spec": {}})).await;
+        world.liars.reads(format!("{LEASES}/{server}"), answers(server).swap_remove(index));
+    }
+    world.liars.empties(LEASES);
+    for server in servers.iter().map(String::as_str).chain(["nowhere"]) {
+        let version = json!({"metadata": {"name": server}, "spec": {}});
+        small::create(&world, small::VERSION, small::VERSIONS, version).await;
+        let entry = json!({"apiServerID": server, "encodingVersion": "v1", "decodableVersions": ["v1"]});
+        let path = format!("{}/{server}/status", small::VERSIONS);
+        world.patch(&path, json!({"status": {"storageVersions": [entry]}})).await;
+    }
+    let collector = StorageVersionCollector::default();
+    let running = world.collect(Controller::StorageVersion, collector, NothingOutside).await;
+    world.until_gone(&format!("{}/nowhere", small::VERSIONS)).await;
+    world.until_all_have_lied().await;
+    running.stop().await;
+    for server in servers {
+        let (code, version) = world.get(&format!("{}/{server}", small::VERSIONS)).await;
+        let entries = version["status"]["storageVersions"].as_array().map(Vec::len);
+        assert_eq!((code, entries), (200, Some(1)), "{server}");
+    }
 }

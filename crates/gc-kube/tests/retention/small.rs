@@ -10,20 +10,20 @@ use super::*;
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
-const VERSION: (&str, &str) = ("internal.apiserver.k8s.io/v1alpha1", "StorageVersion");
-const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
+pub(super) const VERSION: (&str, &str) = ("internal.apiserver.k8s.io/v1alpha1", "StorageVersion");
+pub(super) const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
 const MINUTE: i64 = 60_000;
 const DAY: i64 = 24 * HOUR;
 
-/// Has the server serve a kind that it does not serve by default.
 /// Creates a custom object, which has to say what it is.
-async fn create(world: &World, (api_version, kind): (&str, &str), path: &str, mut object: Value) {
+pub(super) async fn create(world: &World, (api_version, kind): (&str, &str), path: &str, mut object: Value) {
     object["apiVersion"] = api_version.into();
     object["kind"] = kind.into();
     world.create(path, object).await;
 }
 
-async fn define(world: &World, group: &str, version: &str, kind: &str, scope: &str) {
+/// Has the server serve a kind that it does not serve by default.
+pub(super) async fn define(world: &World, group: &str, version: &str, kind: &str, scope: &str) {
     let singular = kind.to_lowercase();
     let plural = format!("{singular}s");
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
