@@ -228,9 +228,16 @@ impl Supervisor {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::sync::Mutex;
+    use std::task::Poll;
+
     use bytes::Bytes;
-    use http::Response;
+    use gc_types::Scope;
+    use http::{Request, Response};
     use http_body_util::Full;
+    use serde_json::{Value, json};
     use tokio::sync::{Notify, mpsc};
 
     use super::*;
@@ -248,16 +255,21 @@ mod tests {
         }
     }
 
+    fn context(client: ApiClient, sink: mpsc::Sender<Batch>) -> WatchContext {
+        WatchContext {
+            client,
+            sink,
+            board: StatusBoard::default(),
+            rediscover: Arc::new(Notify::new()),
+            streamed_lists: false,
+        }
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn an_ended_watcher_says_nothing_after_what_follows() {
         let (sink, mut batches) = mpsc::channel(8);
-        let context = WatchContext {
-            client: ApiClient::in_process(|_| std::future::pending::<Response<Full<Bytes>>>()),
-            sink: sink.clone(),
-            board: StatusBoard::default(),
-            rediscover: Arc::new(Notify::new()),
-            streamed_lists: true,
-        };
+        let client = ApiClient::in_process(|_| std::future::pending::<Response<Full<Bytes>>>());
+        let context = context(client, sink.clone());
         let mut supervisor = Supervisor::new(context, ResourceTable::default(), Vec::new());
         let last_words = LastWords(sink);
         let watcher = supervisor.watchers.spawn(async move {
@@ -268,5 +280,99 @@ mod tests {
         assert!(supervisor.send(Event::ResourceGone(ResourceId(1))).await.is_ok());
         let sent = [batches.recv().await, batches.recv().await];
         assert_eq!(sent, [Some(vec![Event::Discovered]), Some(vec![Event::ResourceGone(ResourceId(1))])]);
+    }
+    fn widget(version: &str, name: &str, resource_version: u32) -> Value {
+        json!({"apiVersion": format!("example.com/{version}"), "kind": "Widget", "metadata":
+            {"name": name, "uid": name, "resourceVersion": resource_version.to_string()}})
+    }
+
+    /// The list and the watch of widgets in one of their versions.
+    fn answer(request: &Request<Full<Bytes>>) -> Response<Full<Bytes>> {
+        let version = if request.uri().path().contains("/v1/") { "v1" } else { "v2" };
+        let body = if !request.uri().query().unwrap_or_default().contains("watch=true") {
+            let items = [widget(version, &format!("{version}-listed"), 3)];
+            json!({"apiVersion": format!("example.com/{version}"), "kind": "WidgetList",
+                "metadata": {"resourceVersion": "7"}, "items": items})
+            .to_string()
+        } else if version == "v1" {
+            let event = |kind: &str, name: &str, at: u32| {
+                json!({"type": kind, "object": widget(version, name, at)}).to_string()
+            };
+            [event("ADDED", "v1-added", 8), event("DELETED", "v1-listed", 9)].join("\n") + "\n"
+        } else {
+            String::new()
+        };
+        Response::builder().header("content-type", "application/json").body(Full::from(body)).unwrap()
+    }
+
+    fn served(version: &str) -> ServedResource {
+        ServedResource {
+            group: "example.com".into(),
+            version: version.into(),
+            resource: "widgets".into(),
+            kind: "Widget".into(),
+            scope: Scope::Namespaced,
+            served_api_versions: vec![format!("example.com/{version}").into()],
+            verbs: ["list", "watch", "delete"].map(str::to_owned).into(),
+            comparable_versions: true,
+        }
+    }
+
+    /// Its list is answered while the watcher is being replaced, and it does not know that yet: its page, the end of its list, what
+    /// its watch delivers and the removals all come before the next watcher is announced, or never.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_a_replaced_watcher_still_says_comes_before_the_next_one() {
+        let (asks, asked) = std::sync::mpsc::channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let first = Arc::new(Mutex::new(Some((asks, released))));
+        let client = ApiClient::in_process(move |request: Request<Full<Bytes>>| {
+            let taken = first.lock().unwrap().take();
+            if let Some((asks, released)) = taken {
+                // It stays in one poll until everything is there, so that it is replaced in the middle of it.
+                asks.send(()).unwrap();
+                released.recv().unwrap();
+            }
+            std::future::ready(answer(&request))
+        });
+        let (sink, mut batches) = mpsc::channel(64);
+        let mut supervisor = Supervisor::new(context(client, sink), ResourceTable::default(), Vec::new());
+        let (name, discovered) = (("example.com".into(), "widgets".into()), Discovery::default());
+        assert!(supervisor.serve(&name, &served("v1"), &discovered).await.is_ok());
+        tokio::task::spawn_blocking(move || asked.recv().unwrap()).await.unwrap();
+
+        let next = served("v2");
+        {
+            let mut replacing = Box::pin(supervisor.serve(&name, &next, &discovered));
+            let at_once = futures::poll!(&mut replacing);
+            release.send(()).unwrap();
+            let replaced = match at_once {
+                Poll::Ready(replaced) => replaced,
+                Poll::Pending => replacing.await,
+            };
+            assert!(replaced.is_ok());
+        }
+        let mut said = Vec::new();
+        let is_of_next =
+            |event: &Event| matches!(event, Event::Observed(object) if &*object.key.name == "v2-listed");
+        while !said.iter().any(is_of_next) {
+            said.extend(batches.recv().await.unwrap());
+        }
+        supervisor.watchers.shutdown().await;
+        while let Ok(batch) = batches.try_recv() {
+            said.extend(batch);
+        }
+
+        let announced =
+            |event: &Event| matches!(event, Event::ResourceServed(info) if *info.gvr.version == *"v2");
+        let at = said.iter().position(announced).unwrap();
+        let is_of_former = |event: &&Event| match event {
+            Event::Observed(object) => object.key.name.starts_with("v1"),
+            Event::Removed { .. } => true,
+            _ => false,
+        };
+        assert_eq!(said[at..].iter().find(is_of_former), None);
+        let (before, synced) = (&said[..at], |event: &Event| matches!(event, Event::Synced { .. }));
+        assert!(before.iter().any(synced), "{before:?}");
+        assert_eq!(before.iter().filter(is_of_former).count(), 3, "{before:?}");
     }
 }

@@ -292,6 +292,50 @@ fn a_withdrawn_resource_has_no_lists() {
     assert_eq!(bench.engine.stats().unsynced_resources, 1);
 }
 
+/// A resource that returns has another number, and its former watch may still deliver something: none of that counts, neither
+/// before the list of the next watch nor after it.
+#[test]
+fn what_a_former_watch_still_says_is_dropped() {
+    let mut bench = Bench::new();
+    bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
+    let (former, next) = (resource("Secret"), ResourceId(100));
+    let newest = ResourceVersion(1_000_000);
+    let late = || {
+        let mut orphaning = object("Secret/a@n", &[]);
+        (orphaning.deletion.deleting, orphaning.deletion.orphan) = (true, true);
+        orphaning.resource_version = newest;
+        [
+            Event::ListStarted(former),
+            Event::Observed(orphaning),
+            Event::Found(object("Secret/another@n", &["Secret/none"])),
+            Event::Progress { resource: former, resource_version: newest },
+            Event::Removed { key: key("Secret/a@n"), uid: Uid::new("a"), resource_version: newest },
+            Event::Synced { resource: former, resource_version: newest },
+        ]
+    };
+    bench.engine.handle(Event::ResourceGone(former));
+    bench.engine.handle(Event::ResourceServed(ResourceInfo { id: next, ..info("Secret") }));
+    for event in late() {
+        bench.engine.handle(event);
+    }
+    assert_eq!(bench.engine.stats().unsynced_resources, 1);
+    bench.engine.handle(Event::ListStarted(next));
+    let listed = object("Secret/a@n", &[]);
+    bench.engine.handle(Event::Observed(ObservedObject {
+        key: ObjectKey { resource: next, ..listed.key },
+        resource_version: ResourceVersion(1),
+        ..listed
+    }));
+    bench.engine.handle(Event::Synced { resource: next, resource_version: bench.model.version() });
+    assert_eq!(bench.engine.stats().unsynced_resources, 0);
+    for event in late() {
+        bench.engine.handle(event);
+    }
+    assert_eq!((bench.engine.stats().unsynced_resources, bench.engine.stats().objects), (0, 2));
+    bench.run_for(10_000);
+    assert_eq!(bench.take_log(), Vec::<String>::new());
+}
+
 /// A restore of the server shows only at the end of a list: objects that it lists may be of another history than the progress of
 /// other watches.
 #[test]
