@@ -151,7 +151,7 @@ export interface ObjectAnswer {
   journal: Change[];
 }
 
-export type Fate = "Deleted" | "DeletedLater" | "Hangs" | "Released";
+export type Fate = "Deleted" | "DeletedLater" | "Stuck" | "Released";
 export type Policy = "background" | "foreground" | "orphan";
 
 export interface LostVolume {
@@ -165,10 +165,10 @@ export interface Plan {
   summary: string;
   groups: { fate: Fate; kind: string; total: number; items: (Place & { remarks: string[] })[] }[];
   lostVolumes: LostVolume[];
-  /** Those of claims that hang. */
+  /** Those of claims that are stuck. */
   lostWhenReleased: LostVolume[];
   retainedVolumes: string[];
-  hangs: string[];
+  stuck: string[];
   recreated: string[];
   /** What the API server would refuse, and admission webhooks that may. */
   refused: string[];
@@ -186,7 +186,7 @@ export interface Remaining {
   objects: number;
   remaining: number;
   unfollowed: number;
-  hanging: number;
+  stuck: number;
   causes: { total: number; items: StuckRow[] };
 }
 

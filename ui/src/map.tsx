@@ -170,7 +170,7 @@ function Legend({ planned }: { planned: boolean }) {
         blocks its owner's deletion
       </li>
       {planned &&
-        (["Deleted", "DeletedLater", "Hangs", "Released"] as Fate[]).map((fate) => (
+        (["Deleted", "DeletedLater", "Stuck", "Released"] as Fate[]).map((fate) => (
           <li key={fate}>
             <span class={`swatch fate-${fate}`} /> plan: {words(fate).toLowerCase()}
           </li>

@@ -330,7 +330,7 @@ function Warnings({ plan }: { plan: Plan }) {
   return (
     <>
       <Note title="Would be refused" lines={plan.refused} bad />
-      <Note title="Would hang" lines={plan.hangs} bad />
+      <Note title="Would get stuck" lines={plan.stuck} bad />
       <Note title="Storage is lost" lines={plan.lostVolumes.map(volume)} bad />
       <Note title="Storage is lost when its claim is released" lines={plan.lostWhenReleased.map(volume)} bad />
       <Note title="Comes again" lines={plan.recreated} />
@@ -438,15 +438,15 @@ function Following({ deletion }: { deletion: string }) {
     return () => clearInterval(timer);
   }, [deletion, isOver]);
   if (!data) return error ? <Failure error={error} retry={refresh} /> : <Loading lines={2} />;
-  const { objects, remaining, unfollowed, hanging, causes } = data;
-  const state = isOver ? "Deleted." : hanging === remaining ? `${plural(hanging, "object")} ${hanging === 1 ? "hangs" : "hang"}.` : "The deletion is under way.";
+  const { objects, remaining, unfollowed, stuck, causes } = data;
+  const state = isOver ? "Deleted." : stuck === remaining ? `${plural(stuck, "object")} stuck.` : "The deletion is under way.";
   return (
     <div class="following">
       <div role="status">
         <p class="plan-summary">{state}</p>
         <p class="quiet">
           {count(objects - remaining)} of {plural(objects, "object")} gone
-          {hanging > 0 && hanging < remaining && `, ${count(hanging)} hang`}.{!isOver && " It continues in the cluster when this is closed."}
+          {stuck > 0 && stuck < remaining && `, ${count(stuck)} stuck`}.{!isOver && " It continues in the cluster when this is closed."}
         </p>
       </div>
       <progress max={objects} value={objects - remaining} aria-label="Objects deleted" />

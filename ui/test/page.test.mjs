@@ -271,7 +271,7 @@ test("the page", { timeout: 300_000 }, async (context) => {
     await page.context().close();
   });
 
-  await context.test("a deletion of more objects than a plan names: what hangs is drawn, shown and followed", async () => {
+  await context.test("a deletion of more objects than a plan names: what is stuck is drawn, shown and followed", async () => {
     await cluster.must("POST", "/api/v1/namespaces", { metadata: { name: "tall" } });
     await cascade(cluster, 1100, "tall", "tower");
     const maps = "/api/v1/namespaces/tall/configmaps";
@@ -280,10 +280,10 @@ test("the page", { timeout: 300_000 }, async (context) => {
     await cluster.must("POST", maps, { metadata: { name: "zz-held", finalizers: ["search.example.com/release-tower"], ownerReferences } });
     const page = await open({ path: "#/map?namespace=tall&object=configmaps/tall/tower" });
     await page.getByRole("tab", { name: "Plan a deletion" }).click({ timeout: PATIENCE });
-    await page.getByText("1,102 objects: 1,102 ConfigMaps; 1 hangs").waitFor({ timeout: PATIENCE });
+    await page.getByText("1,102 objects: 1,102 ConfigMaps; 1 stuck").waitFor({ timeout: PATIENCE });
     const groups = await page.locator(".plan-items").innerText();
-    assert.match(groups, /Deleted\s+1,101 ConfigMaps[\s\S]*Hangs\s+1 ConfigMap\s+zz-held/);
-    for (const name of ["ConfigMap 1,100 objects, living, plan: deleted", "ConfigMap zz-held, 1 finalizer, living, plan: hangs", "ConfigMap tower, living, plan: deleted"]) {
+    assert.match(groups, /Deleted\s+1,101 ConfigMaps[\s\S]*Stuck\s+1 ConfigMap\s+zz-held/);
+    for (const name of ["ConfigMap 1,100 objects, living, plan: deleted", "ConfigMap zz-held, 1 finalizer, living, plan: stuck", "ConfigMap tower, living, plan: deleted"]) {
       await page.getByRole("button", { name, exact: true }).waitFor({ timeout: PATIENCE });
     }
     assert.deepEqual(await violations(page), []);
@@ -294,7 +294,7 @@ test("the page", { timeout: 300_000 }, async (context) => {
     await page.keyboard.type("tower");
     await page.getByRole("button", { name: "Delete 1,102 objects", exact: true }).click();
     const following = page.locator(".following");
-    await following.getByText("1 object hangs.").waitFor({ timeout: 4 * PATIENCE });
+    await following.getByText("1 object stuck.").waitFor({ timeout: 4 * PATIENCE });
     assert.match(await following.innerText(), /1,101 of 1,102 objects gone[\s\S]*What holds them[\s\S]*ConfigMap\/zz-held/);
     assert.deepEqual(await violations(page), []);
     await cluster.ask("PATCH", `${maps}/zz-held`, { body: { metadata: { finalizers: null } }, headers: { "content-type": "application/merge-patch+json" } });

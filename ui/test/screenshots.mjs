@@ -16,7 +16,7 @@ try {
   const { browser, open } = await browse(cluster, chromium, process.env.CHROMIUM ?? "/usr/bin/chromium");
   const plan = async (page) => {
     await page.getByRole("tab", { name: "Plan a deletion" }).click();
-    await page.getByText("nothing hangs").waitFor();
+    await page.getByText("nothing gets stuck").waitFor();
   };
   for (const [name, width, height, dark, path, act] of [
     ["overview-1440-light", 1440, 960, false, ""],

@@ -635,7 +635,7 @@ mod tests {
     fn objects_of_different_fates_and_the_selected_one_are_not_folded_together() {
         let survey = family(60);
         let fate = |uid: &Uid| match &*uid.to_string() {
-            "u-l07" => Some(Fate::Hangs),
+            "u-l07" => Some(Fate::Stuck),
             "u-l08" | "u-l09" => Some(Fate::Deleted),
             _ => None,
         };
@@ -655,11 +655,11 @@ mod tests {
                 "l50×1 None",
                 "l08×1 Some(Deleted)",
                 "l09×1 Some(Deleted)",
-                "l07×1 Some(Hangs)"
+                "l07×1 Some(Stuck)"
             ]
         );
         // Emphasised objects are drawn before the rest.
-        assert_eq!(nodes(&namespace, 3), ["l50×1 None", "l08×2 Some(Deleted)", "l07×1 Some(Hangs)"]);
+        assert_eq!(nodes(&namespace, 3), ["l50×1 None", "l08×2 Some(Deleted)", "l07×1 Some(Stuck)"]);
         assert_eq!(nodes(&Extent::Around(Uid::new("u-l50")), 2), ["root×1 None", "l50×1 None"]);
     }
 

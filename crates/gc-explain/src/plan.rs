@@ -28,10 +28,10 @@ use planner::Planner;
 pub enum Fate {
     /// It is deleted.
     Deleted,
-    /// It is deleted when the controllers of finalizers have done their work, or when what hangs is released.
+    /// It is deleted when the controllers of finalizers have done their work, or when what is stuck is released.
     Later,
     /// It is marked for deletion and stays so.
-    Hangs,
+    Stuck,
     /// It stays, and loses references to owners.
     Released,
 }
@@ -43,7 +43,7 @@ impl Fate {
         match self {
             Self::Deleted => "Deleted",
             Self::Later => "DeletedLater",
-            Self::Hangs => "Hangs",
+            Self::Stuck => "Stuck",
             Self::Released => "Released",
         }
     }
@@ -73,7 +73,7 @@ pub struct Item {
     pub uid: Uid,
     /// Fate of the object.
     pub fate: Fate,
-    /// Why it is later, hangs, or comes again; one remark each.
+    /// Why it is later, stuck, or comes again; one remark each.
     pub remarks: Vec<String>,
     /// True if it was being deleted already.
     pub is_terminating: bool,
@@ -135,12 +135,12 @@ pub struct BlastRadius {
     pub items: Vec<Item>,
     /// Volumes whose storage is lost.
     pub lost_volumes: Vec<LostVolume>,
-    /// Volumes whose storage is lost when their claims, which hang, are released.
+    /// Volumes whose storage is lost when their claims, which are stuck, are released.
     pub lost_when_released: Vec<LostVolume>,
     /// Volumes that stay without a claim.
     pub retained_volumes: Vec<String>,
     /// Deletions that would be stuck, as messages.
-    pub hangs: Vec<String>,
+    pub stuck: Vec<String>,
     /// Objects that controllers create again.
     pub recreated: Vec<String>,
     /// Deletions that the API server would refuse, with the reasons.
@@ -207,12 +207,12 @@ fn title(survey: &Survey, key: &ObjectKey) -> String {
 impl BlastRadius {
     /// Reports whether something would never be deleted, or not be accepted for deletion.
     #[must_use]
-    pub fn hangs(&self) -> bool {
-        !self.refused.is_empty() || !self.forbidden.is_empty() || self.has_hanging()
+    pub fn would_get_stuck(&self) -> bool {
+        !self.refused.is_empty() || !self.forbidden.is_empty() || self.has_stuck()
     }
 
-    fn has_hanging(&self) -> bool {
-        !self.hangs.is_empty() || self.items.iter().any(|item| item.fate == Fate::Hangs)
+    fn has_stuck(&self) -> bool {
+        !self.stuck.is_empty() || self.items.iter().any(|item| item.fate == Fate::Stuck)
     }
 
     /// Returns the number of objects with this fate.
@@ -231,7 +231,7 @@ impl BlastRadius {
         groups
     }
 
-    /// In one line: how many objects of which kinds, what storage is lost, what hangs.
+    /// In one line: how many objects of which kinds, what storage is lost, what gets stuck.
     #[must_use]
     pub fn summary(&self) -> String {
         if self.items.is_empty() && !self.refused.is_empty() {
@@ -270,10 +270,9 @@ impl BlastRadius {
             parts.push(format!("{} refused", text::thousands(self.refused.len())));
         }
         parts.extend(forbidden);
-        parts.push(match self.count(Fate::Hangs) {
-            0 if !self.has_hanging() => "nothing hangs".to_owned(),
-            1 => "1 hangs".to_owned(),
-            number => format!("{} hang", text::thousands(number)),
+        parts.push(match self.count(Fate::Stuck) {
+            0 if !self.has_stuck() => "nothing gets stuck".to_owned(),
+            number => format!("{} stuck", text::thousands(number)),
         });
         parts.join("; ")
     }
@@ -289,7 +288,7 @@ impl BlastRadius {
             "summary": self.summary(), "items": self.items.iter().map(Item::value).collect::<Vec<_>>(),
             "lostVolumes": self.lost_volumes.iter().map(volume).collect::<Vec<_>>(),
             "lostWhenReleased": self.lost_when_released.iter().map(volume).collect::<Vec<_>>(),
-            "retainedVolumes": self.retained_volumes, "hangs": self.hangs, "recreated": self.recreated,
+            "retainedVolumes": self.retained_volumes, "stuck": self.stuck, "recreated": self.recreated,
             "assumedLiving": self.assumed_living, "refused": self.refused, "webhooks": self.webhooks,
             "forbidden": self.forbidden,
         })

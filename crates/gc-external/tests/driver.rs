@@ -63,7 +63,7 @@ async fn failures_are_reported_and_a_wrong_driver_gets_no_request() {
         (Mood::NoController, "does not advertise the controller service", 0),
         (Mood::NoDeletion, "does not advertise CREATE_DELETE_VOLUME", 0),
         (Mood::Garbage, "GetPluginInfo: rpc error: code = Internal", 0),
-        (Mood::Hangs, "GetPluginInfo: rpc error: code = DeadlineExceeded desc = no answer within 2s", 0),
+        (Mood::Silent, "GetPluginInfo: rpc error: code = DeadlineExceeded desc = no answer within 2s", 0),
     ] {
         driver.be(mood.clone());
         driver.state().deletions.clear();

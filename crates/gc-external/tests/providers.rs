@@ -1,4 +1,4 @@
-//! Inventories that change; webhooks and commands that hang, fail, send too much or give wrong answers.
+//! Inventories that change; webhooks and commands that do not answer, fail, send too much or give wrong answers.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod moto;
@@ -162,7 +162,7 @@ enum Reply {
     Endless,
     /// A header of a mebibyte.
     LargeHeader,
-    Hang,
+    Silence,
     Close,
 }
 
@@ -208,7 +208,7 @@ async fn serve() -> Server {
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}/machines", listener.local_addr().unwrap().port());
-    let reply = Arc::new(Mutex::new(Reply::Hang));
+    let reply = Arc::new(Mutex::new(Reply::Silence));
     let asked = Arc::<Mutex<Vec<(String, String)>>>::default();
     let (replies, log) = (Arc::clone(&reply), Arc::clone(&asked));
     tokio::spawn(async move {
@@ -237,7 +237,7 @@ async fn serve() -> Server {
                                     .header("x-large", "x".repeat(1 << 20))
                                     .body(reply_body(String::new(), false))
                                     .map_err(std::io::Error::other),
-                                Reply::Hang => std::future::pending().await,
+                                Reply::Silence => std::future::pending().await,
                                 Reply::Close => Err(std::io::Error::other("closed on purpose")),
                             }
                         }
@@ -300,7 +300,7 @@ async fn a_webhook_answers_or_times_out() {
     let error = look_up(&Webhook::new(secret).unwrap()).await.unwrap_err();
     assert!(error.contains("it answered 500: oops") && !error.contains("secret"), "{error}");
 
-    *server.reply.lock().unwrap() = Reply::Hang;
+    *server.reply.lock().unwrap() = Reply::Silence;
     let hurried = Webhook::new(WebhookOptions { timeout: IMPATIENCE, ..options.clone() }).unwrap();
     says(&look_up(&hurried).await, "no answer within 500ms");
     std::fs::remove_file(&token).unwrap();

@@ -77,7 +77,7 @@ async fn answer_in_time(
             let planning = plan::ask(gatherer, named, cascade.policy(), patience).await?;
             let Planning { radius, unseen, targets, .. } = planning.complete()?;
             let planned = ShownPlan { radius: &radius, full };
-            let mut answered = QueryResponse::new(&planned, inquiry.form, unseen, radius.hangs())?;
+            let mut answered = QueryResponse::new(&planned, inquiry.form, unseen, radius.would_get_stuck())?;
             if let [(_, target)] = &targets[..] {
                 answered.confirm = Some(Confirmation {
                     confirmed: ConfirmedPlan::of(&radius, target),

@@ -133,7 +133,7 @@ pub struct QueryResponse {
     answer: Value,
     /// Resources that could not be read.
     pub unseen: Vec<String>,
-    /// True if something is stuck or wrong, or would hang.
+    /// True if something is stuck or wrong, or would get stuck.
     pub found: bool,
     /// Confirmation of a deletion by this plan; only of plans for one object.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -13,7 +13,7 @@ const COLUMN_GAP: &str = "  ";
 /// A last column with less room is not folded.
 const NARROWEST: usize = 16;
 /// Indentation of the rest of a folded line.
-const HANGING: usize = 4;
+const CONTINUATION_INDENT: usize = 4;
 /// Prefixes of a command to copy.
 const COMMANDS: [&str; 2] = ["try:", "by force:"];
 
@@ -221,7 +221,7 @@ fn fold(line: &str, width: usize, folded: &mut String) {
     let last_column = line.rfind(COLUMN_GAP).map_or(0, |gap| gap + COLUMN_GAP.len()).max(own);
     let (before, last) = line.split_at(last_column);
     let mut used = before.chars().count();
-    let indentation = if before.trim().is_empty() { own + HANGING } else { used };
+    let indentation = if before.trim().is_empty() { own + CONTINUATION_INDENT } else { used };
     if indentation + NARROWEST > width {
         folded.push_str(line);
         return;

@@ -251,7 +251,7 @@ impl Answer for ShownPlan<'_> {
         let radius = self.radius;
         writeln!(out, "{}", radius.summary())?;
         for (heading, lines) in
-            [("Refused", &radius.refused), ("Hangs", &radius.hangs), ("Recreated", &radius.recreated)]
+            [("Refused", &radius.refused), ("Stuck", &radius.stuck), ("Recreated", &radius.recreated)]
         {
             section(heading, lines, self.full || is_wide, out)?;
         }
@@ -329,11 +329,11 @@ impl ShownPlan<'_> {
 }
 
 /// Reports whether a plan needs to be confirmed: much is deleted, or what cannot be created again, or something
-/// hangs.
+/// gets stuck.
 #[must_use]
 pub fn needs_confirmation(radius: &BlastRadius) -> bool {
     let going = radius.items.len() - radius.count(Fate::Released);
-    going > ASKED_ABOVE || !radius.lost_volumes.is_empty() || radius.hangs()
+    going > ASKED_ABOVE || !radius.lost_volumes.is_empty() || radius.would_get_stuck()
 }
 
 /// Asks for one deletion.

@@ -731,7 +731,7 @@ mod tests {
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Manner {
         NotThere,
-        Hangs,
+        Silent,
         ClosesAfterIt,
         BreaksOffTheAnswer,
     }
@@ -740,7 +740,7 @@ mod tests {
     async fn only_what_was_sent_and_not_answered_may_be_at_work() {
         for (manner, at_work) in [
             (Manner::NotThere, false),
-            (Manner::Hangs, true),
+            (Manner::Silent, true),
             (Manner::ClosesAfterIt, true),
             (Manner::BreaksOffTheAnswer, false),
         ] {
@@ -756,7 +756,7 @@ mod tests {
                     request.push(stream.read_u8().await.unwrap());
                 }
                 match manner {
-                    Manner::Hangs => std::future::pending().await,
+                    Manner::Silent => std::future::pending().await,
                     Manner::BreaksOffTheAnswer => {
                         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{").await.unwrap();
                     }

@@ -134,7 +134,7 @@ fn discovery(resources: &[&str]) -> Value {
 }
 
 /// Runs a collector over one resource whose requests are answered by the script, in order; what is asked
-/// beyond it hangs.
+/// beyond it is not answered.
 fn run(script: Vec<Script>) -> Run {
     let script = Arc::new(Mutex::new(VecDeque::from(script)));
     let asked = Arc::new(Mutex::new(Vec::new()));

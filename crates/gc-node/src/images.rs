@@ -230,7 +230,7 @@ pub(crate) fn plan_pass(
     };
     for list in [&mut plan.by_age, &mut plan.by_space] {
         list.retain(|removal| !waiting(removal));
-        // Images that failed before are tried last, so that one whose removal hangs does not delay the others.
+        // Images that failed before are tried last, so that one whose removal is not answered does not delay the others.
         list.sort_by_key(|removal| memory.backoff.contains_key(&removal.id));
     }
     Ok(plan)
@@ -506,7 +506,7 @@ async fn not_removed(client: &CriClient, removal: Removal, error: &CriError) -> 
     (removal, Outcome::Failed(error.to_string()), is_lost(client, error).await)
 }
 
-/// Reports whether a failure means that the runtime is lost. One image may hang, or be answered that it is
+/// Reports whether a failure means that the runtime is lost. One image may get no answer, or the answer that it is
 /// unavailable, while the runtime serves others: then it says that it is ready.
 pub(crate) async fn is_lost(client: &CriClient, error: &CriError) -> bool {
     if !error.is_outage() || error.is_connection_lost() {

@@ -146,7 +146,7 @@ impl Access {
     /// A client of the cluster, which has answered.
     pub async fn connect(&self) -> anyhow::Result<ApiClient> {
         let client = self.context.client(self.kubeconfig.as_ref(), Caller::Person).await?;
-        // A server that hangs is given up in time, too.
+        // A server that does not answer is given up in time, too.
         let client = client.with_request_timeout(self.patience()?.min(REQUEST_TIMEOUT));
         preflight::reach(&client, false).await?;
         Ok(client)

@@ -58,7 +58,7 @@ pub(crate) async fn run(cluster: &Cluster, options: &Options) -> anyhow::Result<
         };
         latencies.add(begun.elapsed());
         written = output.len();
-        // Exit codes above 1 are answers: `kubegc plan` says by 2 that something would hang.
+        // Exit codes above 1 are answers: `kubegc plan` says by 2 that something would get stuck.
         anyhow::ensure!(status.code().is_some_and(|code| code != 1), "{program} ended with {status}");
     }
     println!("answered    {} times: {}", latencies.count(), latencies.describe());

@@ -50,4 +50,4 @@ pub(crate) struct NotAgreed;
 /// Part of a deletion would be refused or get stuck, or does: exit code 3.
 #[derive(Debug, thiserror::Error)]
 #[error("part of the deletion would be refused or get stuck")]
-pub(crate) struct PlanWouldHang;
+pub(crate) struct PlanWouldGetStuck;

@@ -218,14 +218,14 @@ pub fn main() -> ExitCode {
 /// Exit code for invalid options or configuration, like clap's own errors.
 const USAGE: u8 = 2;
 /// Exit code for a deletion of which a part would be refused or get stuck, or does.
-const HANGS: u8 = 3;
+const WOULD_GET_STUCK: u8 = 3;
 
 /// The exit code of what was done, and a line about what went wrong.
 fn exit(done: anyhow::Result<ExitCode>) -> ExitCode {
     match done {
         Ok(code) => code,
         // A plan was shown, and part of it would get stuck.
-        Err(error) if error.is::<commands::PlanWouldHang>() => ExitCode::from(HANGS),
+        Err(error) if error.is::<commands::PlanWouldGetStuck>() => ExitCode::from(WOULD_GET_STUCK),
         // The output already says what is wrong.
         Err(error) if is_reported(&error) => ExitCode::FAILURE,
         // The reader has closed the pipe, as with `kubegc demo | head`.

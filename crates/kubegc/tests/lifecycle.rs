@@ -106,7 +106,7 @@ async fn clients_do_not_hold_up_the_end() {
     }
     let (status, after) = tokio::task::spawn_blocking(move || server.end(Signal::TERM)).await.unwrap();
     assert!(status.success() && after < END, "{status} {after:?}");
-    // And every watch has ended, rather than hung.
+    // And every watch has ended, rather than stayed open.
     for mut watch in watches {
         let rest = async { while let Ok(Some(_)) = watch.try_next().await {} };
         tokio::time::timeout(PATIENCE, rest).await.unwrap();

@@ -334,7 +334,7 @@ async fn a_deletion_is_the_one_that_was_planned() {
     assert_eq!(get(&client, &format!("{path}/root"), &[]).await.0, 404);
 }
 
-/// A plan and a deletion of more objects than answers name: what hangs comes last, and neither the map nor whoever follows the
+/// A plan and a deletion of more objects than answers name: what is stuck comes last, and neither the map nor whoever follows the
 /// deletion may miss it.
 #[tokio::test]
 async fn all_of_a_large_plan_is_drawn_and_followed() {
@@ -366,7 +366,7 @@ async fn all_of_a_large_plan_is_drawn_and_followed() {
             })
             .collect()
     };
-    assert_eq!(groups(&plan), [(json!("Deleted"), json!(1_031), 8), (json!("Hangs"), json!(1), 1)]);
+    assert_eq!(groups(&plan), [(json!("Deleted"), json!(1_031), 8), (json!("Stuck"), json!(1), 1)]);
 
     let id = plan["id"].as_str().unwrap();
     let selected = "selected=configmaps/default/leaf-7";
@@ -385,8 +385,8 @@ async fn all_of_a_large_plan_is_drawn_and_followed() {
         .collect();
     nodes.sort_by_key(|node| (node.0 != "root", node.1, node.0));
     assert_eq!(nodes[0], ("root", 1, &json!("Deleted")));
-    let (deleted, hangs, none) = (json!("Deleted"), json!("Hangs"), Value::Null);
-    assert_eq!(nodes[1..4], [("bystander", 1, &none), ("held", 1, &hangs), ("leaf-7", 1, &deleted)]);
+    let (deleted, stuck, none) = (json!("Deleted"), json!("Stuck"), Value::Null);
+    assert_eq!(nodes[1..4], [("bystander", 1, &none), ("held", 1, &stuck), ("leaf-7", 1, &deleted)]);
     assert_eq!((nodes[4].1, nodes[4].2), (1_029, &deleted));
     let (code, _, forgotten) = get(&client, &map("0-0"), &[]).await;
     assert_eq!((code, &forgotten["reason"]), (404, &json!("Forgotten")));
@@ -400,9 +400,9 @@ async fn all_of_a_large_plan_is_drawn_and_followed() {
     let remaining = loop {
         let (code, _, remaining) = get(&client, &deletion, &[]).await;
         assert_eq!((code, &remaining["objects"]), (200, &json!(1_032)), "{remaining}");
-        assert_ne!(remaining["remaining"], 0, "one hangs");
+        assert_ne!(remaining["remaining"], 0, "one is stuck");
         // A finalizer without a controller is reported once its patience has ended.
-        if remaining["remaining"] == 1 && remaining["hanging"] == 1 {
+        if remaining["remaining"] == 1 && remaining["stuck"] == 1 {
             break remaining;
         }
         assert!(std::time::Instant::now() < end, "{remaining}");

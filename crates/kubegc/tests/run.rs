@@ -296,7 +296,7 @@ fn questions_are_answered_from_the_graph() {
     let background = ask(&["plan", "delete", "ConfigMap/shop"]);
     assert_eq!(
         background,
-        "4 objects: 4 ConfigMaps; nothing hangs\n\n\
+        "4 objects: 4 ConfigMaps; nothing gets stuck\n\n\
          FATE      NAMESPACE   OBJECT              REMARK\n\
          Deleted   default     ConfigMap/receipt\n\
          Deleted   default     ConfigMap/shop\n\
@@ -304,7 +304,7 @@ fn questions_are_answered_from_the_graph() {
          Deleted   default     ConfigMap/till\n"
     );
     let (code, out, _) = kubegc(&["plan", "delete", "cm", "held"], &server.kubeconfig);
-    assert_eq!((code, out.lines().next()), (Some(3), Some("1 object: 1 ConfigMap; 1 hangs")));
+    assert_eq!((code, out.lines().next()), (Some(3), Some("1 object: 1 ConfigMap; 1 stuck")));
     let orphan: Value =
         serde_json::from_str(&ask(&["plan", "delete", "cm/shop", "--cascade", "orphan", "-o", "json"]))
             .unwrap();

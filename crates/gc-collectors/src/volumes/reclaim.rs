@@ -36,7 +36,7 @@ pub const EXTERNAL_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/
 pub const IN_TREE_FINALIZER: &str = "kubernetes.io/pv-controller";
 /// The provisioner of host-path volumes.
 pub const HOST_PATH_PLUGIN: &str = "kubernetes.io/host-path";
-/// Maximum number of deletions in flight per CSI driver: one that hangs must not delay the others.
+/// Maximum number of deletions in flight per CSI driver: one that does not answer must not delay the others.
 pub const CALLS_PER_DRIVER: usize = 16;
 /// Validity of a live read that found no claim, and of a live list that found no attachment, milliseconds.
 const PROOF_MILLISECONDS: i64 = 20_000;

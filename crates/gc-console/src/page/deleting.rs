@@ -18,7 +18,7 @@ use super::{ANSWER_PATIENCE, Page, overview, parameter, read_order, subject, vie
 const PLAN_NAMED: usize = 1_000;
 /// Objects of one fate and kind that are named.
 const NAMED_OF_GROUP: usize = 8;
-/// Root causes of a deletion that hangs which are named.
+/// Root causes of a deletion that is stuck which are named.
 const CAUSES_NAMED: usize = 10;
 
 #[derive(Deserialize)]
@@ -167,7 +167,7 @@ fn remaining_value(deletion: &KeptPlan, left: &[Uid], view: &View) -> Value {
         rows.iter().take(CAUSES_NAMED).map(|row| overview::row_value(row, view.now)).collect();
     json!({
         "objects": deletion.going().count(), "remaining": left.len(), "unfollowed": deletion.unfollowed,
-        "hanging": held.len(), "causes": {"total": rows.len(), "items": named},
+        "stuck": held.len(), "causes": {"total": rows.len(), "items": named},
     })
 }
 

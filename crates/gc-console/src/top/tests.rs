@@ -137,7 +137,7 @@ fn the_help_shows_the_keys() {
 
 fn plan(app: &mut App, cascade: Cascade, needs_name: bool) -> ConfirmedPlan {
     let confirmed = ConfirmedPlan { uid: "u".into(), objects: 3, lost_volumes: 1 };
-    let lines = vec!["3 objects: 1 ConfigMap, 2 Pods; nothing hangs".into()];
+    let lines = vec!["3 objects: 1 ConfigMap, 2 Pods; nothing gets stuck".into()];
     let plan = ShownPlan { lines, confirmed: confirmed.clone(), needs_name };
     let about = place("ConfigMap", "configmaps", "cart-index");
     app.learn(News::Planned(cascade, about, Ok(Box::new(plan))));

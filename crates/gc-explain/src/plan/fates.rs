@@ -16,11 +16,11 @@ use crate::stuck::Place;
 use crate::survey::Survey;
 use crate::text;
 
-/// The remark on an object whose deletion does not begin before something that hangs is released, and which hangs then.
-pub const PUT_OFF: &str = "not deleted before what hangs is released";
+/// The remark on an object whose deletion does not begin before something that is stuck is released, and which is stuck then.
+pub const PUT_OFF: &str = "not deleted before what is stuck is released";
 
 const LATER: &str = "later";
-const LATER_BY_HAND: &str = "later, only when what hangs is released";
+const LATER_BY_HAND: &str = "later, only when what is stuck is released";
 
 /// Fates of the rehearsed objects.
 type Fates = BTreeMap<Uid, Fate>;
@@ -47,9 +47,9 @@ impl Planner<'_> {
             } else if second.contains(uid) {
                 Fate::Later
             } else if refused.contains_key(uid) || stays.contains(uid) || stays_at_last.contains(uid) {
-                Fate::Hangs
+                Fate::Stuck
             } else {
-                // It waits for something that hangs.
+                // It waits for something that is stuck.
                 Fate::Later
             };
             fates.insert(uid.clone(), fate);
@@ -68,13 +68,13 @@ impl Planner<'_> {
             None => uid.to_string(),
         };
         radius.assumed_living = assumed_living.iter().map(owner).collect();
-        for (uid, fate) in fates.iter().filter(|(_, fate)| matches!(fate, Fate::Later | Fate::Hangs)) {
+        for (uid, fate) in fates.iter().filter(|(_, fate)| matches!(fate, Fate::Later | Fate::Stuck)) {
             let will_end = second.contains(uid);
             if let Some(view) = survey_view(self.survey, uid) {
                 let refused = refused.get(uid).map(String::as_str);
-                self.remark(&view, (*fate, refused), will_end, &progress, &mut radius.hangs);
+                self.remark(&view, (*fate, refused), will_end, &progress, &mut radius.stuck);
             }
-            if *fate == Fate::Hangs && !stays.contains(uid) && !refused.contains_key(uid) {
+            if *fate == Fate::Stuck && !stays.contains(uid) && !refused.contains_key(uid) {
                 self.remarks.entry(uid.clone()).or_default().insert(0, PUT_OFF.to_owned());
             }
         }
@@ -90,7 +90,7 @@ impl Planner<'_> {
         );
         for reached_volume in std::mem::take(&mut self.volumes) {
             if !reached(&reached_volume.claim) {
-                let is_held = fates.get(&reached_volume.claim) == Some(&Fate::Hangs);
+                let is_held = fates.get(&reached_volume.claim) == Some(&Fate::Stuck);
                 let lost = Some(reached_volume.volume).filter(|_| is_held && !reached_volume.stays);
                 radius.lost_when_released.extend(lost);
             } else if reached_volume.stays {
@@ -108,8 +108,8 @@ impl Planner<'_> {
             .lost_volumes
             .sort_by(|left, right| (&left.claim, &left.name).cmp(&(&right.claim, &right.name)));
         radius.lost_when_released.sort_by(|left, right| left.claim.cmp(&right.claim));
-        radius.hangs.sort();
-        radius.hangs.dedup();
+        radius.stuck.sort();
+        radius.stuck.dedup();
         radius
     }
 
@@ -120,51 +120,51 @@ impl Planner<'_> {
         (fate, refused): (Fate, Option<&str>),
         will_end: bool,
         progress: &Progress,
-        hangs: &mut Vec<String>,
+        stuck: &mut Vec<String>,
     ) {
         let Some(key) = &view.key else { return };
         let title = format!("{}/{}", view.kind, view.name);
         let mut remarks = Vec::new();
         if let Some(why) = self.holds.stuck(view, progress) {
             remarks.push(format!("stuck already: {why}"));
-            hangs.push(format!("{title} is stuck already: {why}"));
-        } else if let Some(why) = self.holds.silent_kubelet(view, progress).filter(|_| fate == Fate::Hangs) {
-            remarks.push(format!("hangs: {why}"));
-            hangs.push(format!("Pods wait: {why}"));
+            stuck.push(format!("{title} is stuck already: {why}"));
+        } else if let Some(why) = self.holds.silent_kubelet(view, progress).filter(|_| fate == Fate::Stuck) {
+            remarks.push(format!("stuck: {why}"));
+            stuck.push(format!("Pods wait: {why}"));
         }
         if let Some(why) = refused {
-            remarks.push(format!("hangs: {why}"));
+            remarks.push(format!("stuck: {why}"));
             let is_deletion = self.holds.refused(view).as_deref() == Some(why);
             let what = if is_deletion { "deleted" } else { "released from their owner" };
-            hangs.push(format!("{} cannot be {what}: {why}", text::plural(2, &view.kind)));
+            stuck.push(format!("{} cannot be {what}: {why}", text::plural(2, &view.kind)));
         }
         for finalizer in self.holds.foreign(key) {
             if let Some(controller) = self.holds.releasing(finalizer, key) {
                 remarks.push(format!("later, when {controller} removes {finalizer}"));
-            } else if fate == Fate::Hangs {
+            } else if fate == Fate::Stuck {
                 let why = format!("no working controller was found that removes {finalizer}");
-                hangs.push(format!("{title}: {why}"));
-                remarks.push(format!("hangs: {why}"));
+                stuck.push(format!("{title}: {why}"));
+                remarks.push(format!("stuck: {why}"));
             }
         }
-        let users = self.resource_of(key) == ("", "persistentvolumeclaims") && fate == Fate::Hangs;
+        let users = self.resource_of(key) == ("", "persistentvolumeclaims") && fate == Fate::Stuck;
         let users = if users { self.holds.staying_users(key, progress) } else { Vec::new() };
         if !users.is_empty() {
             let names: Vec<String> = users.into_iter().map(|user| user.name).collect();
             let why = format!("in use by {} {}", text::plural(names.len(), "Pod"), text::some_of(&names, 3));
-            hangs.push(format!("{title} is {why}"));
-            remarks.push(format!("hangs: {why}"));
+            stuck.push(format!("{title} is {why}"));
+            remarks.push(format!("stuck: {why}"));
         }
-        let is_volume = self.resource_of(key) == ("", "persistentvolumes") && fate == Fate::Hangs;
+        let is_volume = self.resource_of(key) == ("", "persistentvolumes") && fate == Fate::Stuck;
         if let Some(claim) = is_volume.then(|| self.holds.staying_claim(key, progress)).flatten() {
-            hangs.push(format!("{title} is bound to PersistentVolumeClaim {claim}"));
-            remarks.push(format!("hangs: bound to PersistentVolumeClaim {claim}"));
+            stuck.push(format!("{title} is bound to PersistentVolumeClaim {claim}"));
+            remarks.push(format!("stuck: bound to PersistentVolumeClaim {claim}"));
         }
-        if let Some(why) = self.holds.kept_storage(&view.uid).filter(|_| fate == Fate::Hangs) {
-            remarks.push(format!("hangs: its storage is not deleted: {why}"));
-            hangs.push(format!("{title} stays with its storage: {why}"));
+        if let Some(why) = self.holds.kept_storage(&view.uid).filter(|_| fate == Fate::Stuck) {
+            remarks.push(format!("stuck: its storage is not deleted: {why}"));
+            stuck.push(format!("{title} stays with its storage: {why}"));
         }
-        remarks.extend(self.container_remark(&view.uid, &title, fate, hangs));
+        remarks.extend(self.container_remark(&view.uid, &title, fate, stuck));
         if remarks.is_empty() {
             remarks.push(self.waits(&view.uid, fate, will_end, progress));
         }
@@ -176,24 +176,24 @@ impl Planner<'_> {
         uid: &Uid,
         title: &str,
         fate: Fate,
-        hangs: &mut Vec<String>,
+        stuck: &mut Vec<String>,
     ) -> Option<String> {
         let container = self.containers.get(uid)?;
         if let Some(why) = &container.unlisted {
-            hangs.push(format!("{title}: {why}, so its remaining objects are unknown"));
-            return Some(format!("hangs: {why}"));
+            stuck.push(format!("{title}: {why}, so its remaining objects are unknown"));
+            return Some(format!("stuck: {why}"));
         }
         match fate {
             _ if container.is_empty() => None,
-            Fate::Hangs => Some("hangs with its contents".to_owned()),
+            Fate::Stuck => Some("stuck with its contents".to_owned()),
             _ => Some("later, when its contents are gone".to_owned()),
         }
     }
 
     /// Why an object waits that nothing of its own holds.
     fn waits(&self, uid: &Uid, fate: Fate, will_end: bool, progress: &Progress) -> String {
-        if fate == Fate::Hangs {
-            return "hangs: it waits for a dependent that hangs".to_owned();
+        if fate == Fate::Stuck {
+            return "stuck: it waits for a dependent that is stuck".to_owned();
         }
         let when = if will_end { LATER } else { LATER_BY_HAND };
         let reasons = self.roots.get(uid).map_or(&[][..], |root| &root.reasons);
@@ -372,7 +372,7 @@ impl Planner<'_> {
                 service.filter(|(namespace, name)| services.contains(&((*namespace).into(), (*name).into())));
             let remark = gone.map_or(String::new(), |(namespace, name)| {
                 format!(
-                    "; its Service {namespace}/{name} is deleted too, and what is still left by then may hang"
+                    "; its Service {namespace}/{name} is deleted too, and what is still left by then may get stuck"
                 )
             });
             format!("{title}, about {}{remark}", text::count(number, "object"))

@@ -98,7 +98,7 @@ fn leaves_are_not_rehearsed() {
         assert_eq!(rehearsed, ["held", "n", "owner"]);
         let radius = planned(&survey, &targets);
         assert_eq!(radius.count(Fate::Deleted), 2 * leaves + 1);
-        assert_eq!(radius.count(Fate::Hangs), 2, "what is held, and the namespace");
+        assert_eq!(radius.count(Fate::Stuck), 2, "what is held, and the namespace");
         assert_eq!(radius.edges.len(), leaves);
     }
 }
@@ -115,9 +115,9 @@ fn leaves_wait_for_pods() {
     let radius = planned(&survey, &[namespace()]);
     assert_eq!(
         fates(&radius),
-        ["alone DeletedLater", "owned DeletedLater", "owner DeletedLater", "n Hangs", "pod Hangs"]
+        ["alone DeletedLater", "owned DeletedLater", "owner DeletedLater", "n Stuck", "pod Stuck"]
     );
-    let remark = "later, only when what hangs is released: when the pods of namespace n are gone";
+    let remark = "later, only when what is stuck is released: when the pods of namespace n are gone";
     assert!(radius.items[..3].iter().all(|item| item.remarks == [remark]), "{:?}", radius.items);
 }
 
@@ -132,7 +132,7 @@ fn an_older_server_empties_a_namespace_in_no_order() {
         let mut facts = Facts::at(Timestamp(1_000));
         facts.tell_server_minor(minor);
         let radius = planned_with(facts, &survey, &[namespace()]);
-        assert_eq!(fates(&radius), [expected, "n Hangs", "pod Hangs"], "1.{minor}");
+        assert_eq!(fates(&radius), [expected, "n Stuck", "pod Stuck"], "1.{minor}");
     }
 }
 
@@ -432,7 +432,11 @@ fn a_policy_refuses_what_its_expressions_refuse() {
             (found, expected) => found == expected,
         };
         assert!(is_right, "{spec} {binding}: {found:?}, expected {expected:?}");
-        assert_eq!((radius.webhooks.len(), radius.hangs()), (decides, refused.is_some()), "{spec} {binding}");
+        assert_eq!(
+            (radius.webhooks.len(), radius.would_get_stuck()),
+            (decides, refused.is_some()),
+            "{spec} {binding}"
+        );
     }
 }
 
@@ -448,15 +452,15 @@ fn what_a_policy_keeps_stays_with_what_depends_on_it() {
         json!({"validations": [{"expression": "!has(oldObject.metadata.labels.keep)", "message": "kept"}]});
     let key = ObjectKey { resource: CONFIG_MAP, namespace: "n".into(), name: "c".into() };
     for (propagation, expected) in [
-        (PropagationPolicy::Background, ["c Deleted", "b DeletedLater", "a Hangs"]),
-        (PropagationPolicy::Foreground, ["c Deleted", "b DeletedLater", "a Hangs"]),
+        (PropagationPolicy::Background, ["c Deleted", "b DeletedLater", "a Stuck"]),
+        (PropagationPolicy::Foreground, ["c Deleted", "b DeletedLater", "a Stuck"]),
     ] {
         let target = Target { key: key.clone(), uid: Uid::new("c"), policy: Some(propagation) };
         let radius = planned_with(policy(&spec, &json!({})), &survey, &[target]);
         assert_eq!(fates(&radius), expected, "{propagation:?}");
-        assert_eq!(radius.hangs, ["ConfigMaps cannot be deleted: refused by policy keep: kept"]);
+        assert_eq!(radius.stuck, ["ConfigMaps cannot be deleted: refused by policy keep: kept"]);
         let kept = radius.items.iter().find(|item| &*item.name == "a").unwrap();
-        assert_eq!(kept.remarks, ["hangs: refused by policy keep: kept"]);
+        assert_eq!(kept.remarks, ["stuck: refused by policy keep: kept"]);
     }
 }
 
@@ -482,9 +486,9 @@ fn a_foreground_deletion_waits_for_what_a_policy_keeps() {
     let spec =
         json!({"validations": [{"expression": "!has(oldObject.metadata.labels.keep)", "message": "kept"}]});
     for (propagation, expected) in [
-        (PropagationPolicy::Foreground, ["a Hangs", "c Hangs"]),
+        (PropagationPolicy::Foreground, ["a Stuck", "c Stuck"]),
         // The server takes the finalizer of the first request away.
-        (PropagationPolicy::Background, ["c Deleted", "a Hangs"]),
+        (PropagationPolicy::Background, ["c Deleted", "a Stuck"]),
     ] {
         let target = Target { key: key.clone(), uid: Uid::new("c"), policy: Some(propagation) };
         let radius = planned_with(policy(&spec, &json!({})), &survey, &[target]);
@@ -548,7 +552,7 @@ fn a_webhook_that_cannot_answer_refuses_what_it_is_asked_about() {
             (usize::from(is_refused), decides),
             "{changes}"
         );
-        assert_eq!(radius.hangs(), is_refused, "{changes}");
+        assert_eq!(radius.would_get_stuck(), is_refused, "{changes}");
     }
     let refused =
         planned_with(webhook(&json!({}), Knowledge::Absent), &survey, std::slice::from_ref(&map)).refused;
@@ -556,19 +560,19 @@ fn a_webhook_that_cannot_answer_refuses_what_it_is_asked_about() {
                Service ops/checker does not exist";
     assert_eq!(refused, [format!("ConfigMap/a: {why}")]);
     let whole = planned_with(webhook(&json!({}), Knowledge::Absent), &survey, &[namespace()]);
-    assert_eq!(fates(&whole), ["a Hangs", "b Hangs", "n Hangs"]);
-    assert_eq!(whole.hangs, [format!("ConfigMaps cannot be deleted: {why}")]);
+    assert_eq!(fates(&whole), ["a Stuck", "b Stuck", "n Stuck"]);
+    assert_eq!(whole.stuck, [format!("ConfigMaps cannot be deleted: {why}")]);
     let service = Knowledge::Unreadable(crate::Unread::new(crate::UnreadCode::Forbidden, "it is hidden"));
     let unseen = planned_with(webhook(&json!({}), service), &survey, &[namespace()]);
     assert_eq!(unseen.webhooks, ["admission webhook check.acme.dev of checks, about 2 objects"]);
-    assert!(!unseen.hangs());
+    assert!(!unseen.would_get_stuck());
 }
 
 /// The order decides whether the webhook still answers when it is asked: the plan did not say so.
 #[test]
-fn a_webhook_whose_service_is_deleted_too_may_hang_the_rest() {
+fn a_webhook_whose_service_is_deleted_too_may_leave_the_rest_stuck() {
     let asked = "admission webhook check.acme.dev of checks, about 1 object";
-    let remark = "; its Service n/checker is deleted too, and what is still left by then may hang";
+    let remark = "; its Service n/checker is deleted too, and what is still left by then may get stuck";
     let objects = [(CONFIG_MAP, "a".to_owned(), None, None), (SERVICE, "checker".to_owned(), None, None)];
     for (changes, objects, expected) in [
         (json!({}), &objects[..], format!("{asked}{remark}")),

@@ -1,5 +1,5 @@
 //! A small CSI driver: volumes are directories on disk, the service is real gRPC over HTTP/2 on a real Unix
-//! socket. It can fail, hang, send garbage and give false answers on request. Its messages are declared here again,
+//! socket. It can fail, not answer, send garbage and give false answers on request. Its messages are declared here again,
 //! so that a wrong field number on either side shows.
 
 use std::collections::HashMap;
@@ -66,7 +66,7 @@ pub enum Mood {
     /// Answers deletions with this gRPC code and text.
     Fails(u32, String),
     /// Accepts every call and never answers.
-    Hangs,
+    Silent,
     /// Sends bytes that are not a message.
     Garbage,
     /// Reports that it is not ready.
@@ -153,7 +153,7 @@ impl Driver {
 fn answer(state: &mut State, name: &str, volumes: &Path, path: &str, body: &[u8]) -> Answer {
     let mood = state.mood.clone();
     match mood {
-        Mood::Hangs => return Answer::Silence,
+        Mood::Silent => return Answer::Silence,
         Mood::Garbage => return Answer::Messages(vec![vec![0xff; 9]]),
         _ => {}
     }

@@ -184,7 +184,7 @@ async fn a_role_in_one_namespace_is_enough() {
         (Query::Tree { objects: subject("deploy", "web"), owners: false, depth: None, full: false }, tree),
         (
             Query::Plan { objects: subject("deploy", "web"), policy: "background".into(), full: false },
-            "4 objects: 2 Pods, 1 Deployment, 1 ReplicaSet; this user may not delete Deployment/web; nothing hangs\n",
+            "4 objects: 2 Pods, 1 Deployment, 1 ReplicaSet; this user may not delete Deployment/web; nothing gets stuck\n",
         ),
     ];
     for (question, expected) in questions {

@@ -371,10 +371,10 @@ fn differences(built: &Built, before: &Contents, looks: [&Contents; 3]) -> Vec<S
         let is_right = match item.map(|item| item.fate) {
             Some(Fate::Deleted) => first == "gone",
             Some(Fate::Later) => first != "gone" && last == "gone",
-            Some(Fate::Hangs) if is_put_off(item) => {
+            Some(Fate::Stuck) if is_put_off(item) => {
                 [first, then, last] == ["untouched", "untouched", "held"]
             }
-            Some(Fate::Hangs) => then == "held",
+            Some(Fate::Stuck) => then == "held",
             Some(Fate::Released) => then == "released",
             None => was.is_terminating || then == "untouched",
         };

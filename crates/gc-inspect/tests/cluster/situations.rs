@@ -203,7 +203,7 @@ const fn map_situation(name: &'static str) -> Situation {
         later_seconds: 0,
         stuck: &[],
         why: ("NoOwners", "It will not be collected"),
-        plan: "1 object: 1 ConfigMap; nothing hangs",
+        plan: "1 object: 1 ConfigMap; nothing gets stuck",
     }
 }
 
@@ -223,7 +223,7 @@ fn situations() -> Vec<Situation> {
                 map("b", json!({"owners": ["ConfigMap/a"]})),
                 map("c", json!({"owners": ["ConfigMap/b"]})),
             ],
-            plan: "3 objects: 3 ConfigMaps; nothing hangs",
+            plan: "3 objects: 3 ConfigMaps; nothing gets stuck",
             ..base("an owner with a chain of dependents")
         },
         Situation {
@@ -232,7 +232,7 @@ fn situations() -> Vec<Situation> {
                 map("o", json!({})),
                 map("b", json!({"owners": ["ConfigMap/a", "ConfigMap/o"]})),
             ],
-            plan: "1 object: 1 ConfigMap; 1 released; nothing hangs",
+            plan: "1 object: 1 ConfigMap; 1 released; nothing gets stuck",
             ..base("a dependent with another living owner")
         },
         Situation {
@@ -253,7 +253,7 @@ fn situations() -> Vec<Situation> {
         },
         Situation {
             make: vec![map("a", held())],
-            plan: "1 object: 1 ConfigMap; 1 hangs",
+            plan: "1 object: 1 ConfigMap; 1 stuck",
             ..base("a living object with a finalizer")
         },
         Situation {
@@ -261,7 +261,7 @@ fn situations() -> Vec<Situation> {
             delete: &[("cm/a", "Background")],
             stuck: &["FinalizerHeld ConfigMap/a"],
             why: ("BeingDeleted", "finalizer widgets.acme.dev/hold, set by kubegc"),
-            plan: "1 object: 1 ConfigMap; 1 hangs",
+            plan: "1 object: 1 ConfigMap; 1 stuck",
             ..base("a finalizer without a controller")
         },
         Situation {
@@ -269,7 +269,7 @@ fn situations() -> Vec<Situation> {
             delete: &[("cm/a", "Background"), ("cm/b", "Background")],
             stuck: &["FinalizerHeld ConfigMap/a,ConfigMap/b"],
             why: ("BeingDeleted", "FinalizerHeld"),
-            plan: "1 object: 1 ConfigMap; 1 hangs",
+            plan: "1 object: 1 ConfigMap; 1 stuck",
             ..base("two objects with one cause are one row")
         },
         Situation {
@@ -278,12 +278,12 @@ fn situations() -> Vec<Situation> {
             ask: "cm/b",
             stuck: &["FinalizerHeld ConfigMap/a,ConfigMap/b"],
             why: ("BeingDeleted", "FinalizerHeld"),
-            plan: "1 object: 1 ConfigMap; 1 hangs",
+            plan: "1 object: 1 ConfigMap; 1 stuck",
             ..base("the second of two objects with one cause")
         },
         Situation {
             make: vec![map("a", held()), map("b", json!({"owners": ["ConfigMap/a"]}))],
-            plan: "2 objects: 2 ConfigMaps; 1 deleted later; 1 hangs",
+            plan: "2 objects: 2 ConfigMaps; 1 deleted later; 1 stuck",
             ..base("a dependent behind the finalizer of its owner")
         },
         Situation {
@@ -294,7 +294,7 @@ fn situations() -> Vec<Situation> {
             delete: &[("cm/b", "Background"), ("cm/a", "Foreground")],
             stuck: &["FinalizerHeld ConfigMap/b <- ConfigMap/a"],
             why: ("WaitsForDependents", "waits for ConfigMap/b: FinalizerHeld"),
-            plan: "2 objects: 2 ConfigMaps; 1 hangs",
+            plan: "2 objects: 2 ConfigMaps; 1 stuck",
             ..base("a foreground deletion that waits for a leaf")
         },
         Situation {
@@ -306,7 +306,7 @@ fn situations() -> Vec<Situation> {
             delete: &[("cm/c", "Background"), ("cm/b", "Foreground"), ("cm/a", "Foreground")],
             stuck: &["FinalizerHeld ConfigMap/c <- ConfigMap/a,ConfigMap/b"],
             why: ("WaitsForDependents", "waits for ConfigMap/c: FinalizerHeld"),
-            plan: "3 objects: 3 ConfigMaps; 2 hang",
+            plan: "3 objects: 3 ConfigMaps; 2 stuck",
             ..base("a foreground deletion over two levels")
         },
         Situation {
@@ -314,7 +314,7 @@ fn situations() -> Vec<Situation> {
             delete: &[("cm/a", "Foreground")],
             stuck: &["DependentNotDeleted ConfigMap/a"],
             why: ("WaitsForDependents", "waits for ConfigMap/b, which nothing deletes"),
-            plan: "2 objects: 2 ConfigMaps; nothing hangs",
+            plan: "2 objects: 2 ConfigMaps; nothing gets stuck",
             later_seconds: 60,
             ..base("a foreground deletion without a collector")
         },
@@ -323,7 +323,7 @@ fn situations() -> Vec<Situation> {
             delete: &[("cm/a", "Foreground")],
             stuck: &["CollectorAbsent ConfigMap/a"],
             why: ("WaitsForDependents", "no garbage collector removes the finalizer foregroundDeletion"),
-            plan: "1 object: 1 ConfigMap; nothing hangs",
+            plan: "1 object: 1 ConfigMap; nothing gets stuck",
             later_seconds: 60,
             ..base("a foreground deletion with nothing to wait for")
         },
@@ -332,7 +332,7 @@ fn situations() -> Vec<Situation> {
             delete: &[("cm/a", "Foreground")],
             stuck: &["ForegroundFinalizerApplied ConfigMap/a"],
             why: ("WaitsForDependents", "field manager kubegc applied the finalizer"),
-            plan: "1 object: 1 ConfigMap; nothing hangs",
+            plan: "1 object: 1 ConfigMap; nothing gets stuck",
             ..base("a tool that applies foregroundDeletion")
         },
         Situation {
@@ -340,7 +340,7 @@ fn situations() -> Vec<Situation> {
             delete: &[("cm/a", "Orphan")],
             stuck: &["CollectorAbsent ConfigMap/a"],
             why: ("Orphans", "no garbage collector releases what depends on it: 1 dependent"),
-            plan: "2 objects: 2 ConfigMaps; nothing hangs",
+            plan: "2 objects: 2 ConfigMaps; nothing gets stuck",
             later_seconds: 60,
             ..base("an orphaning deletion without a collector")
         },
@@ -348,7 +348,7 @@ fn situations() -> Vec<Situation> {
             make: vec![map("a", json!({})), map("b", json!({"owners": ["ConfigMap/a!"]}))],
             delete: &[("cm/a", "Foreground")],
             why: ("WaitsForDependents", "It is being deleted and waits for 1 blocking dependent."),
-            plan: "2 objects: 2 ConfigMaps; nothing hangs",
+            plan: "2 objects: 2 ConfigMaps; nothing gets stuck",
             // However long the other situations take to build.
             later_seconds: -600,
             ..base("a foreground deletion that has only begun")
@@ -367,7 +367,7 @@ fn pods() -> Vec<Situation> {
         delete: &[("pod/p", "Background")],
         ask: "pod/p",
         later_seconds: TEN_MINUTES,
-        plan: "1 object: 1 Pod; 1 hangs",
+        plan: "1 object: 1 Pod; 1 stuck",
         ..map_situation(name)
     };
     vec![
@@ -375,14 +375,14 @@ fn pods() -> Vec<Situation> {
             make: vec![node("ready-0", "True"), pod("p", "ready-0", json!({}))],
             later_seconds: 0,
             why: ("InGracePeriod", "its grace period of 30 s ends in"),
-            plan: "1 object: 1 Pod; nothing hangs",
+            plan: "1 object: 1 Pod; nothing gets stuck",
             ..base("a pod in its grace period")
         },
         Situation {
             make: vec![node("ready-1", "True"), pod("p", "ready-1", held())],
             later_seconds: 0,
             why: ("InGracePeriod", "its grace period of 30 s"),
-            plan: "1 object: 1 Pod; 1 hangs",
+            plan: "1 object: 1 Pod; 1 stuck",
             ..base("a pod with a finalizer in its grace period")
         },
         Situation {
@@ -457,13 +457,13 @@ fn pods() -> Vec<Situation> {
             delete: &[],
             later_seconds: 0,
             why: ("WillBeDeleted", "will be deleted in 40 s: NodeGone"),
-            plan: "1 object: 1 Pod; nothing hangs",
+            plan: "1 object: 1 Pod; nothing gets stuck",
             ..base("a living pod whose node is gone")
         },
         Situation {
             make: vec![node("ready-3", "True"), pod("p", "ready-3", json!({}))],
             delete: &[],
-            plan: "1 object: 1 Pod; nothing hangs",
+            plan: "1 object: 1 Pod; nothing gets stuck",
             ..base("a living pod")
         },
         Situation {
@@ -474,7 +474,7 @@ fn pods() -> Vec<Situation> {
             ],
             delete: &[],
             why: ("OwnerLives", "an owner lives"),
-            plan: "1 object: 1 Pod; nothing hangs",
+            plan: "1 object: 1 Pod; nothing gets stuck",
             ..base("a living pod that its controller recreates")
         },
     ]
@@ -482,7 +482,7 @@ fn pods() -> Vec<Situation> {
 
 fn due() -> Vec<Situation> {
     let base =
-        |name| Situation { ask: "job/j", plan: "1 object: 1 Job; nothing hangs", ..map_situation(name) };
+        |name| Situation { ask: "job/j", plan: "1 object: 1 Job; nothing gets stuck", ..map_situation(name) };
     vec![
         Situation {
             make: vec![job("j", Some(60), 2)],
@@ -510,26 +510,26 @@ fn due() -> Vec<Situation> {
                 "WillBeDeleted",
                 "ExpiredByAnnotation, its kubegc.io/ttl of 1h (expiry-controller, where kubegc runs it)",
             ),
-            plan: "1 object: 1 ConfigMap; nothing hangs",
+            plan: "1 object: 1 ConfigMap; nothing gets stuck",
             ..base("an annotation with a time to live")
         },
         Situation {
             make: vec![map("a", json!({"annotations": {"kubegc.io/expires-at": "2020-01-01T00:00:00Z"}}))],
             ask: "cm/a",
             why: ("WillBeDeleted", "is due to be deleted now: ExpiredByAnnotation"),
-            plan: "1 object: 1 ConfigMap; nothing hangs",
+            plan: "1 object: 1 ConfigMap; nothing gets stuck",
             ..base("an annotation with a time in the past")
         },
         Situation {
             make: vec![map("a", json!({"annotations": {"kubegc.io/ttl": "1h", "kubegc.io/keep": "true"}}))],
             ask: "cm/a",
-            plan: "1 object: 1 ConfigMap; nothing hangs",
+            plan: "1 object: 1 ConfigMap; nothing gets stuck",
             ..base("an annotation that keeps the object")
         },
         Situation {
             make: vec![map("a", json!({"annotations": {"kubegc.io/ttl": "soon"}}))],
             ask: "cm/a",
-            plan: "1 object: 1 ConfigMap; nothing hangs",
+            plan: "1 object: 1 ConfigMap; nothing gets stuck",
             ..base("an annotation that cannot be understood")
         },
     ]
@@ -539,7 +539,7 @@ fn storage() -> Vec<Situation> {
     let base = |name| Situation {
         delete: &[("pvc/d", "Background")],
         ask: "pvc/d",
-        plan: "1 object: 1 PersistentVolumeClaim; 1 hangs",
+        plan: "1 object: 1 PersistentVolumeClaim; 1 stuck",
         ..map_situation(name)
     };
     const PROTECTED: &str = "kubernetes.io/pvc-protection";
@@ -562,7 +562,7 @@ fn storage() -> Vec<Situation> {
                 pod("p", "ready-6", json!({"volumes": "d"})),
             ],
             delete: &[],
-            plan: "1 object: 1 PersistentVolumeClaim; 1 hangs",
+            plan: "1 object: 1 PersistentVolumeClaim; 1 stuck",
             ..base("a living claim that a pod uses")
         },
         Situation {
@@ -582,7 +582,7 @@ fn storage() -> Vec<Situation> {
             later_seconds: TEN_MINUTES,
             stuck: &["KubeletSilent Pod/p <- PersistentVolumeClaim/d"],
             why: ("BeingDeleted", "waits for Pod/p: KubeletSilent"),
-            plan: "1 object: 1 PersistentVolumeClaim; 1 hangs",
+            plan: "1 object: 1 PersistentVolumeClaim; 1 stuck",
             ..base("a claim that waits for a pod past its grace period")
         },
         Situation {
@@ -594,7 +594,7 @@ fn storage() -> Vec<Situation> {
                 "ProtectionNotReleased PersistentVolume/pv-attached,PersistentVolume/pv-held",
             ],
             why: ("BeingDeleted", "the CSI external-provisioner of the driver removes it"),
-            plan: "1 object: 1 PersistentVolume; 1 hangs",
+            plan: "1 object: 1 PersistentVolume; 1 stuck",
             later_seconds: 60,
             ..base("a volume that waits for its provisioner")
         },
@@ -607,7 +607,7 @@ fn namespaces() -> Vec<Situation> {
         ask: "ns/.",
         later_seconds: TEN_MINUTES,
         why: ("BeingDeleted", "It is being deleted"),
-        plan: "1 object: 1 Namespace; 1 hangs",
+        plan: "1 object: 1 Namespace; 1 stuck",
         ..map_situation(name)
     };
     vec![
@@ -616,7 +616,7 @@ fn namespaces() -> Vec<Situation> {
             delete: &[("cm/a", "Background"), ("ns/.", "Background")],
             stuck: &["FinalizerHeld ConfigMap/a <- Namespace/."],
             why: ("BeingDeleted", "waits for ConfigMap/a: FinalizerHeld"),
-            plan: "2 objects: 1 ConfigMap, 1 Namespace; 2 hang",
+            plan: "2 objects: 1 ConfigMap, 1 Namespace; 2 stuck",
             ..base("a namespace that waits for an object with a finalizer")
         },
         Situation {
@@ -626,14 +626,14 @@ fn namespaces() -> Vec<Situation> {
                 "BeingDeleted",
                 "ContentNotDeleted, no namespace controller deletes what remains in it: 1 object",
             ),
-            plan: "2 objects: 1 ConfigMap, 1 Namespace; 1 hangs",
+            plan: "2 objects: 1 ConfigMap, 1 Namespace; 1 stuck",
             ..base("a namespace that nothing empties")
         },
         Situation {
             stuck: &["CollectorAbsent Namespace/."],
             why: ("BeingDeleted", "nothing remains in it"),
             // The server of the APIService in another situation is gone, which holds up every namespace.
-            plan: "1 object: 1 Namespace; 1 hangs",
+            plan: "1 object: 1 Namespace; 1 stuck",
             ..base("an empty namespace that nothing finalizes")
         },
         Situation {
@@ -641,7 +641,7 @@ fn namespaces() -> Vec<Situation> {
             ask: "cm/a",
             stuck: &["ContentNotDeleted Namespace/."],
             why: ("NamespaceTerminating", "its namespace is being deleted"),
-            plan: "1 object: 1 ConfigMap; nothing hangs",
+            plan: "1 object: 1 ConfigMap; nothing gets stuck",
             ..base("a living object in a namespace that is being deleted")
         },
         Situation {
@@ -699,7 +699,7 @@ fn namespaces() -> Vec<Situation> {
             delete: &[],
             later_seconds: 0,
             why: ("NoOwners", "It will not be collected"),
-            plan: "3 objects: 2 ConfigMaps, 1 Namespace; 2 hang",
+            plan: "3 objects: 2 ConfigMaps, 1 Namespace; 2 stuck",
             ..base("a living namespace with a finalizer in it")
         },
         Situation {
@@ -707,7 +707,7 @@ fn namespaces() -> Vec<Situation> {
             delete: &[],
             later_seconds: 0,
             why: ("NoOwners", "It will not be collected"),
-            plan: "3 objects: 2 ConfigMaps, 1 Namespace; 1 hangs",
+            plan: "3 objects: 2 ConfigMaps, 1 Namespace; 1 stuck",
             ..base("a living namespace")
         },
         Situation {
@@ -716,7 +716,7 @@ fn namespaces() -> Vec<Situation> {
             ask: "crd/widgets.acme.dev",
             later_seconds: 0,
             why: ("NoOwners", "It will not be collected"),
-            plan: "3 objects: 2 Widgets, 1 CustomResourceDefinition; nothing hangs",
+            plan: "3 objects: 2 Widgets, 1 CustomResourceDefinition; nothing gets stuck",
             ..base("a definition with its objects")
         },
     ]

@@ -201,30 +201,30 @@ async fn one_image_that_is_unavailable_ends_no_pass() {
     }
 }
 
-/// A runtime that hangs is given up after the first calls, and not after a timeout for each image.
+/// A runtime that does not answer is given up after the first calls, and not after a timeout for each image.
 #[tokio::test]
-async fn a_runtime_that_hangs_is_given_up() {
-    for hanging in ["ImageStatus", "RemoveImage"] {
+async fn a_runtime_that_does_not_answer_is_given_up() {
+    for unanswered in ["ImageStatus", "RemoveImage"] {
         let mut world = World::with_limit(61, Duration::from_millis(400)).await;
         let (observation, plan) = world.observe().await.unwrap();
-        let mut hangs = false;
+        let mut is_silent = false;
         world.fake.state().rule(move |_, method, _| {
-            hangs |= method == hanging;
-            hangs.then_some(Answer::Silence)
+            is_silent |= method == unanswered;
+            is_silent.then_some(Answer::Silence)
         });
-        let before = world.fake.state().called(hanging).len();
+        let before = world.fake.state().called(unanswered).len();
         let (done, outcomes) = world.remove(plan.by_space, &observation).await;
         let error = done.unwrap_err().to_string();
         assert!(error.starts_with("the runtime went away during the pass: "), "{error}");
-        let calls = world.fake.state().called(hanging).len() - before;
+        let calls = world.fake.state().called(unanswered).len() - before;
         assert!(calls <= 16 && outcomes.len() <= 16, "{calls} calls for {} images", outcomes.len());
         assert_eq!(world.left().len(), 61);
     }
 }
 
-/// A removal that hangs only concerns its image: the others are removed in the same pass, and it is tried last later.
+/// A removal without an answer only concerns its image: the others are removed in the same pass, and it is tried last later.
 #[tokio::test]
-async fn one_removal_that_hangs_delays_no_other() {
+async fn one_removal_without_an_answer_delays_no_other() {
     let mut world = World::with_limit(4, Duration::from_millis(400)).await;
     world
         .fake
@@ -233,8 +233,8 @@ async fn one_removal_that_hangs_delays_no_other() {
     let (observation, plan) = world.observe().await.unwrap();
     let (done, outcomes) = world.remove(plan.by_space, &observation).await;
     done.unwrap();
-    let hung = Outcome::Failed("RemoveImage: no answer within 400ms".into());
-    let expected = [(4, hung), (3, Outcome::Removed), (2, Outcome::Removed), (1, Outcome::Removed)];
+    let unanswered = Outcome::Failed("RemoveImage: no answer within 400ms".into());
+    let expected = [(4, unanswered), (3, Outcome::Removed), (2, Outcome::Removed), (1, Outcome::Removed)];
     assert_eq!(outcomes, expected);
     assert_eq!(world.left(), [image_id(4)]);
     world.fake.state().images.extend((5..=6).map(|n| image(n, n)));

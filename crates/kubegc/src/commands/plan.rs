@@ -13,7 +13,7 @@ use gc_process::UsageError;
 use gc_process::access::Access;
 use gc_process::tasks::block_on;
 
-use super::PlanWouldHang;
+use super::PlanWouldGetStuck;
 use super::scope::WatchFlag;
 
 /// Subjects of a plan.
@@ -68,14 +68,14 @@ pub(crate) fn run(command: &PlanCommand) -> anyhow::Result<()> {
         }
     };
     let patience = options.access.patience()?;
-    let hangs = block_on(async {
+    let would_get_stuck = block_on(async {
         let client = options.access.connect().await?;
         options.watch.repeat(async || one(options, &client, patience).await).await
     })?;
-    if hangs { Err(PlanWouldHang.into()) } else { Ok(()) }
+    if would_get_stuck { Err(PlanWouldGetStuck.into()) } else { Ok(()) }
 }
 
-/// Asks once and prints the plan. Whether something would hang.
+/// Asks once and prints the plan. Whether something would get stuck.
 async fn one(options: &PlanOptions, client: &ApiClient, patience: Duration) -> anyhow::Result<bool> {
     let gatherer = Gatherer::new(client.clone(), gather::clock(client).await).await?;
     let Partial { found: named, failures } = options.targets.resolve(&gatherer).await?;
@@ -97,5 +97,5 @@ async fn one(options: &PlanOptions, client: &ApiClient, patience: Duration) -> a
     let planning = plan::ask(&gatherer, named, options.cascade.policy(), patience).await?;
     planning.show(options.full, &options.output)?;
     gather::fail(failures.into_iter().chain(planning.failures).collect())?;
-    Ok(planning.radius.hangs())
+    Ok(planning.radius.would_get_stuck())
 }

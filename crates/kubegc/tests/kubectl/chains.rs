@@ -32,7 +32,7 @@ fn pod(name: &str, node: &str, claim: &str) -> Value {
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}})
 }
 
-/// X-T02: a pod of a set hangs on a dead node until an operator declares it dead; its successor is another one.
+/// X-T02: a pod of a set is stuck on a dead node until an operator declares it dead; its successor is another one.
 #[test]
 fn a_pod_of_a_dead_node_goes_and_its_successor_stays() {
     let mut driver = Driver::start(DRIVER);

@@ -156,7 +156,7 @@ fn volumes_go_with_their_storage_and_stay_when_it_cannot_go() {
             .contains("external-provisioner.volume.kubernetes.io/finalizer")
     });
 
-    // The driver is away, hangs, fails, and is another one: each is shown, and nothing is removed.
+    // The driver is away, does not answer, fails, and is another one: each is shown, and nothing is removed.
     driver.stop();
     up.run(&["delete", "pvc", "a", "kept", "host", "outside", "--timeout=20s"]);
     let message = |words: &str| up.field("pv/a", ".status.message").contains(words);
@@ -165,7 +165,7 @@ fn volumes_go_with_their_storage_and_stay_when_it_cannot_go() {
     assert_eq!(up.field("pv/a", ".status.phase"), "Released");
     driver.listen();
     for (mood, words) in [
-        (Mood::Hangs, "DeadlineExceeded"),
+        (Mood::Silent, "DeadlineExceeded"),
         (Mood::Garbage, "rpc error: code = Internal"),
         (Mood::Named("other".into()), "calls itself"),
         (Mood::Fails(14, "rebooting".into()), "rpc error: code = Unavailable desc = rebooting"),
@@ -312,7 +312,7 @@ fn time_takes_nodes_pods_jobs_requests_and_leases() {
 /// Behaviour of a webhook.
 #[derive(Clone, Copy, PartialEq)]
 enum Manner {
-    Hangs,
+    Silent,
     Garbage,
     /// No machine exists, whichever is asked about.
     Lies,
@@ -325,7 +325,7 @@ fn webhook(manner: Arc<Mutex<Manner>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/machines", listener.local_addr().unwrap());
     std::thread::spawn(move || {
-        // Hanging connections are kept, so that they stay open.
+        // Connections without an answer are kept, so that they stay open.
         let mut kept = Vec::new();
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
@@ -347,7 +347,7 @@ fn webhook(manner: Arc<Mutex<Manner>>) -> String {
             };
             let Some(node) = node else { continue };
             let text = match *manner.lock().unwrap() {
-                Manner::Hangs => {
+                Manner::Silent => {
                     kept.push(stream);
                     continue;
                 }
@@ -370,10 +370,10 @@ fn webhook(manner: Arc<Mutex<Manner>>) -> String {
 }
 
 #[test]
-fn a_webhook_that_hangs_talks_nonsense_or_lies_deletes_nothing() {
+fn a_webhook_that_is_silent_talks_nonsense_or_lies_deletes_nothing() {
     const SOURCE: &str = "cloud-node-lifecycle-controller";
     const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
-    let manner = Arc::new(Mutex::new(Manner::Hangs));
+    let manner = Arc::new(Mutex::new(Manner::Silent));
     let url = webhook(Arc::clone(&manner));
     let arguments = ["--cloud-webhook".to_owned(), url, "--cloud-timeout=500ms".to_owned()];
     let Some(up) = Up::start(&arguments) else { return };
@@ -388,7 +388,7 @@ fn a_webhook_that_hangs_talks_nonsense_or_lies_deletes_nothing() {
         said.contains(words)
     };
     for (next, reason, words) in [
-        (Manner::Hangs, "NodeLookupFailed", "no answer within 500ms"),
+        (Manner::Silent, "NodeLookupFailed", "no answer within 500ms"),
         (Manner::Garbage, "NodeLookupFailed", "malformed"),
         (Manner::Lies, "NodeDeletionHalted", "machines are missing"),
     ] {

@@ -75,7 +75,7 @@ fn an_answer_that_is_repeated_ends_with_its_reader() {
 }
 
 #[test]
-fn a_server_that_hangs_is_given_up_in_time() {
+fn a_server_that_does_not_answer_is_given_up_in_time() {
     // Its connections are never accepted, and never answered.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -84,7 +84,7 @@ pub(super) fn situations() -> Vec<Situation> {
             delete: &[("cm/a", "Background")],
             stuck: &["FinalizerHeld ConfigMap/a"],
             why: ("BeingDeleted", "gears-example-org (0 of 1 ready)"),
-            plan: "1 object: 1 ConfigMap; 1 hangs",
+            plan: "1 object: 1 ConfigMap; 1 stuck",
             ..base("a finalizer whose controller is down")
         },
         Situation {
@@ -95,7 +95,7 @@ pub(super) fn situations() -> Vec<Situation> {
             delete: &[("cm/a", "Background")],
             stuck: &["FinalizerHeld ConfigMap/a"],
             why: ("BeingDeleted", "cogs-example-net (1 of 1 ready)"),
-            plan: "1 object: 1 ConfigMap; 1 deleted later; nothing hangs",
+            plan: "1 object: 1 ConfigMap; 1 deleted later; nothing gets stuck",
             ..base("a finalizer whose controller works")
         },
         Situation {
@@ -104,7 +104,7 @@ pub(super) fn situations() -> Vec<Situation> {
                 map("a", json!({"finalizers": ["wheels.example.com/hold"]})),
             ],
             why: ("NoOwners", "It will not be collected"),
-            plan: "1 object: 1 ConfigMap; 1 deleted later; nothing hangs",
+            plan: "1 object: 1 ConfigMap; 1 deleted later; nothing gets stuck",
             ..base("a living object with a finalizer whose controller works")
         },
         Situation {
@@ -113,7 +113,7 @@ pub(super) fn situations() -> Vec<Situation> {
             ask: "pv/pv-bound",
             stuck: &["VolumeInUse PersistentVolume/pv-bound"],
             why: ("BeingDeleted", "VolumeInUse, bound to PersistentVolumeClaim"),
-            plan: "1 object: 1 PersistentVolume; 1 hangs",
+            plan: "1 object: 1 PersistentVolume; 1 stuck",
             ..base("a volume that a claim uses")
         },
         Situation {
@@ -134,7 +134,7 @@ pub(super) fn situations() -> Vec<Situation> {
                 "VolumeAttached PersistentVolume/pv-attached",
             ],
             why: ("BeingDeleted", "is it running? (and 1 other cause)"),
-            plan: "1 object: 1 PersistentVolume; 1 hangs",
+            plan: "1 object: 1 PersistentVolume; 1 stuck",
             ..base("a volume that is attached to a node")
         },
         Situation {
@@ -147,7 +147,7 @@ pub(super) fn situations() -> Vec<Situation> {
             later_seconds: 60,
             stuck: &["FinalizerHeld Gizmo/g <- CustomResourceDefinition/gizmos.acme.dev"],
             why: ("BeingDeleted", "waits for Gizmo/g: FinalizerHeld"),
-            plan: "2 objects: 1 CustomResourceDefinition, 1 Gizmo; 2 hang",
+            plan: "2 objects: 1 CustomResourceDefinition, 1 Gizmo; 2 stuck",
             ..base("a definition that waits for an object with a finalizer")
         },
         Situation {
@@ -160,7 +160,7 @@ pub(super) fn situations() -> Vec<Situation> {
                 "WaitsForDependents",
                 "no garbage collector removes the finalizer foregroundDeletion (and 1 other cause)",
             ),
-            plan: "1 object: 1 Pod; 1 hangs",
+            plan: "1 object: 1 Pod; 1 stuck",
             ..base("a pod without a node, deleted in the foreground, that a finalizer holds")
         },
         Situation {
@@ -174,7 +174,7 @@ pub(super) fn situations() -> Vec<Situation> {
             stuck: &["ContentDeletionFails Namespace/."],
             why: ("BeingDeleted", "its contents cannot be deleted: Failed to delete all resource types"),
             // The server of the APIService in another situation is gone, which holds up every namespace.
-            plan: "1 object: 1 Namespace; 1 hangs",
+            plan: "1 object: 1 Namespace; 1 stuck",
             ..base("a namespace whose contents cannot be deleted")
         },
         Situation {
@@ -191,7 +191,7 @@ pub(super) fn situations() -> Vec<Situation> {
             later_seconds: TEN_MINUTES,
             stuck: &["FinalizerHeld ConfigMap/a <- Namespace/."],
             why: ("BeingDeleted", "waits for ConfigMap/a: FinalizerHeld"),
-            plan: "2 objects: 1 ConfigMap, 1 Namespace; 2 hang",
+            plan: "2 objects: 1 ConfigMap, 1 Namespace; 2 stuck",
             ..base("a namespace whose contents have not all gone, because one is held")
         },
         Situation {
@@ -205,7 +205,7 @@ pub(super) fn situations() -> Vec<Situation> {
             later_seconds: TEN_MINUTES,
             stuck: &["APIServiceUnavailable Namespace/."],
             why: ("BeingDeleted", "v1beta1.metrics.acme.dev is not available"),
-            plan: "1 object: 1 Namespace; 1 hangs",
+            plan: "1 object: 1 Namespace; 1 stuck",
             ..base("a second namespace that one broken APIService holds up")
         },
         Situation {
@@ -239,13 +239,13 @@ pub(super) fn situations() -> Vec<Situation> {
         Situation {
             make: vec![map("a", json!({})), map("b", json!({})), failing_webhook("refusing-all")],
             ask: "ns/.",
-            plan: "3 objects: 2 ConfigMaps, 1 Namespace; 3 hang",
+            plan: "3 objects: 2 ConfigMaps, 1 Namespace; 3 stuck",
             ..base("a namespace whose contents a webhook without a Service keeps")
         },
         Situation {
             make: [&[map("a", json!({})), map("b", json!({}))][..], &keeping_policy("keeps-b")].concat(),
             ask: "ns/.",
-            plan: "3 objects: 2 ConfigMaps, 1 Namespace; 2 hang",
+            plan: "3 objects: 2 ConfigMaps, 1 Namespace; 2 stuck",
             ..base("a namespace with an object that a policy keeps")
         },
         Situation {
@@ -261,19 +261,19 @@ pub(super) fn situations() -> Vec<Situation> {
                 "WaitsForDependents",
                 "ConfigMap/b cannot be deleted: refused by policy keeps-dependent: b is kept",
             ),
-            plan: "2 objects: 2 ConfigMaps; 1 hangs",
+            plan: "2 objects: 2 ConfigMaps; 1 stuck",
             ..base("a foreground deletion that waits for what a policy keeps")
         },
         Situation {
             make: vec![claim("d", "pv-path", json!({})), host_path_volume("pv-path")],
             ask: "pvc/d",
-            plan: "1 object: 1 PersistentVolumeClaim; nothing hangs",
+            plan: "1 object: 1 PersistentVolumeClaim; nothing gets stuck",
             ..base("a claim whose volume is a host path that nothing deletes")
         },
         Situation {
             make: vec![claim("d", "pv-lost", json!({})), volume_of_claim("pv-lost", "Bound")],
             ask: "pvc/d",
-            plan: "2 objects: 1 PersistentVolume, 1 PersistentVolumeClaim; 1 hangs",
+            plan: "2 objects: 1 PersistentVolume, 1 PersistentVolumeClaim; 1 stuck",
             ..base("a claim whose volume is of a driver that is not installed")
         },
         Situation {
@@ -284,7 +284,7 @@ pub(super) fn situations() -> Vec<Situation> {
                 provisioned_volume("pv-used"),
             ],
             ask: "pvc/d",
-            plan: "1 object: 1 PersistentVolumeClaim; lost when released: 1 volume, 10 GiB; 1 hangs",
+            plan: "1 object: 1 PersistentVolumeClaim; lost when released: 1 volume, 10 GiB; 1 stuck",
             ..base("a claim in use whose volume is lost with it")
         },
         Situation {
@@ -312,7 +312,7 @@ pub(super) fn situations() -> Vec<Situation> {
                 "StorageNotDeleted",
                 "CSI driver csi.acme.dev is not installed: no CSIDriver has this name",
             ),
-            plan: "1 object: 1 PersistentVolume; nothing hangs",
+            plan: "1 object: 1 PersistentVolume; nothing gets stuck",
             ..base("a released volume of a driver that is not installed")
         },
         Situation {

@@ -10,7 +10,7 @@ use gc_inspect::gather::{self, Gatherer, Scope};
 use gc_inspect::stuck;
 use tokio::time::Instant;
 
-use crate::commands::PlanWouldHang;
+use crate::commands::PlanWouldGetStuck;
 
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -49,16 +49,16 @@ pub(crate) async fn follow(
                 return Ok(());
             }
         }
-        if left.iter().all(|item| item.fate == Fate::Hangs) {
+        if left.iter().all(|item| item.fate == Fate::Stuck) {
             let titles: Vec<String> = left.iter().map(|item| item.title()).collect();
             writeln!(out, "Stuck: {}; `kubegc stuck` explains why.", some_of(&titles, NAMED))?;
-            return Err(PlanWouldHang.into());
+            return Err(PlanWouldGetStuck.into());
         }
         if asked.elapsed() >= STALL_PATIENCE {
             asked = Instant::now();
             if let Some(causes) = causes(gatherer, &left, patience).await {
                 writeln!(out, "Stuck: {causes}; `kubegc stuck` explains why.")?;
-                return Err(PlanWouldHang.into());
+                return Err(PlanWouldGetStuck.into());
             }
             let (left, waited) = (count(left.len(), "object"), STALL_PATIENCE.as_secs());
             writeln!(out, "nothing has gone for {waited} s; {left} left; next: {}", next.title())?;

@@ -92,7 +92,7 @@ async fn a_marked_object_is_not_deleted() {
         "{refused:?}"
     );
     let radius = plan_of("ns", "shop").await;
-    assert!(radius.hangs.iter().any(|line| line.contains("kubegc-protect")), "{:?}", radius.hangs);
+    assert!(radius.stuck.iter().any(|line| line.contains("kubegc-protect")), "{:?}", radius.stuck);
 
     let rules = reading::rules(&gatherer, gatherer.now).await.unwrap();
     assert_eq!(rules, [Status { policy: "kubegc-protect".into(), faults: Vec::new() }]);

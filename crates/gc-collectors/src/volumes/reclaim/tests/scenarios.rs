@@ -639,7 +639,7 @@ fn shared_storage_is_not_destroyed() {
 }
 
 #[test]
-fn a_driver_that_hangs_gets_a_bounded_number_of_calls() {
+fn a_driver_that_does_not_answer_gets_a_bounded_number_of_calls() {
     let mut world =
         World::new(Deleters { drivers: [DRIVER.into(), "fast".into()].into(), ..Deleters::default() });
     let released = json!({"status": {"phase": "Released"}});
