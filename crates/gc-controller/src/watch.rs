@@ -143,6 +143,8 @@ pub struct ListWatch {
     announced_stale: bool,
     /// The server may have been replaced by one that was restored from an older backup.
     suspicious: bool,
+    /// Then it is listed again, however far the server is.
+    relists: bool,
     signals: VecDeque<Signal>,
 }
 
@@ -162,14 +164,26 @@ impl ListWatch {
             was_synced: false,
             announced_stale: false,
             suspicious: false,
+            relists: false,
             signals: VecDeque::new(),
         }
+    }
+
+    /// Lists again after each failure that may have been the server's restart, in place of asking how far the server is: one that was
+    /// restored may have come as far since, with another content. For lists that cost no more than that question.
+    #[must_use]
+    pub fn relisting(self) -> Self {
+        Self { relists: true, ..self }
     }
 
     /// Returns the next request. `fraction` is random, in [0, 1).
     pub fn ask(&mut self, fraction: f64) -> Ask {
         if let Some(wait) = self.waits.take() {
             return Ask::Wait(wait);
+        }
+        if self.suspicious && self.relists {
+            self.suspicious = false;
+            self.forget();
         }
         match &self.version {
             None if !self.streamed => {

@@ -209,6 +209,11 @@ impl<R: Reader> FactsWatcher<R> {
         Self { client, reader, sink, protocol, listing: false, has_reported_failure: false }
     }
 
+    /// Lists again after each failure that may have been the server's restart.
+    pub(crate) fn relisting(self) -> Self {
+        Self { protocol: self.protocol.relisting(), ..self }
+    }
+
     pub(crate) async fn run(mut self) {
         loop {
             let ask = self.protocol.ask(random_fraction());

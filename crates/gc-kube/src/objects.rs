@@ -91,7 +91,8 @@ pub async fn watch_objects(
     FactsWatcher::new(client, Arc::new(reader), sink).run().await;
 }
 
-/// The same for one object by its namespace and name. `list_begins` is called before each list is requested.
+/// The same for one object by its namespace and name, which is read again after each failure that may have been the server's restart.
+/// `list_begins` is called before each list is requested.
 pub async fn watch_object(
     client: ApiClient,
     resource: ResourceInfo,
@@ -106,5 +107,5 @@ pub async fn watch_object(
         field_selector: format!("metadata.name={name}"),
         list_begins: Box::new(list_begins),
     };
-    FactsWatcher::new(client, Arc::new(reader), sink).run().await;
+    FactsWatcher::new(client, Arc::new(reader), sink).relisting().run().await;
 }

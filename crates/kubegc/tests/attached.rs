@@ -30,6 +30,8 @@ mod liars;
 mod manifests;
 #[path = "attached/messages.rs"]
 mod messages;
+#[path = "attached/orders.rs"]
+mod orders;
 #[path = "attached/others.rs"]
 mod others;
 #[path = "attached/page.rs"]

@@ -25,7 +25,10 @@ enum Step<'a> {
 use Step::{Ask as Asks, Bookmark, Ends, Newest, Opened, Page, Reached, Signals};
 
 fn live(what: &str, streamed: bool, steps: Vec<Step<'_>>) {
-    let mut protocol = ListWatch::new(streamed);
+    live_of(ListWatch::new(streamed), what, steps);
+}
+
+fn live_of(mut protocol: ListWatch, what: &str, steps: Vec<Step<'_>>) {
     for (index, step) in steps.into_iter().enumerate() {
         match step {
             Asks(expected) => assert_eq!(protocol.ask(0.0), expected, "{what}, step {index}"),
@@ -312,5 +315,29 @@ fn a_watch_that_breaks_is_resumed_where_it_was() {
             wait(7_000),
             watch("6"),
         ]),
+    );
+}
+
+/// What is cheap to list is listed again after a failure that may have been a restart, however far the server is.
+#[test]
+fn a_cheap_list_is_read_again() {
+    live_of(
+        ListWatch::new(false).relisting(),
+        "it is cut, and ends in time later",
+        vec![
+            page(""),
+            Page("5", ""),
+            watch("5"),
+            Opened,
+            Reached("6"),
+            Ends(cut(), 20),
+            wait(100),
+            page(""),
+            Page("6", ""),
+            watch("6"),
+            Opened,
+            Ends(RequestEnd::Finished, u64::from(WATCH_SECONDS)),
+            watch("6"),
+        ],
     );
 }

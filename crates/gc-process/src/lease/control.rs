@@ -218,10 +218,10 @@ impl Control {
         }
     }
 
-    /// The Lease is gone. Its orders remain, and are written into the next one.
-    fn lost(&self, lease: &Value) {
+    /// The Lease is gone; `uid` is that of the one that was deleted, if it is known. Its orders remain, and are written into the next one.
+    fn lost(&self, uid: Option<&str>) {
         let mut seen = self.lock();
-        if self.keeps_orders && lease["metadata"]["uid"].as_str() == Some(seen.uid.as_str()) {
+        if self.keeps_orders && !seen.uid.is_empty() && uid.is_none_or(|uid| uid == seen.uid) {
             seen.forget_announcements();
             let orders = seen.orders.clone();
             self.orders.send_replace(orders);
@@ -308,18 +308,24 @@ impl Control {
         let wanted = (client.clone(), lease.clone());
         let watch = watch_object(client, leases(), &lease.namespace, &lease.name, list_begins, sink);
         let obey = async {
-            let mut is_listing = false;
+            let (mut is_listing, mut is_listed) = (false, false);
             while let Some(batch) = news.recv().await {
                 for news in batch {
                     match news {
-                        ObjectNews::ListStarted => is_listing = true,
+                        ObjectNews::ListStarted => (is_listing, is_listed) = (true, false),
                         ObjectNews::Present(lease) if is_listing => {
+                            is_listed = true;
                             self.saw_since(&lease, known.load(Ordering::Relaxed));
                         }
                         ObjectNews::Present(lease) => self.saw(&lease),
-                        ObjectNews::Synced => is_listing = false,
+                        ObjectNews::Synced => {
+                            // A backup may be older than the Lease.
+                            if std::mem::take(&mut is_listing) && !is_listed {
+                                self.lost(None);
+                            }
+                        }
                         ObjectNews::Gone(gone) => {
-                            self.lost(&gone);
+                            self.lost(gone["metadata"]["uid"].as_str().or(Some("")));
                             if !self.keeps_orders {
                                 // Beside a server that was reset, the Lease is there to be annotated as before.
                                 let _ = offer(&wanted.0, &wanted.1).await;

@@ -395,7 +395,7 @@ fn discovery_that_is_slow() {
 }
 
 /// Copies the files of a server that has ended.
-fn copy(from: &Path, to: &Path) {
+pub(super) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
         let target = to.join(entry.file_name());
