@@ -42,5 +42,7 @@ mod recovery;
 mod replicas;
 #[path = "attached/switches.rs"]
 mod switches;
+#[path = "attached/undo.rs"]
+mod undo;
 #[path = "support/webhook.rs"]
 mod webhook;

@@ -66,22 +66,29 @@ impl Answer for UndoAnswer<'_> {
     }
 }
 
-/// Fields of objects that grant rights, which say what to whom. Of Secrets, the data stays hidden.
-const CONTENTS: [&str; 9] =
-    ["subjects", "roleRef", "rules", "aggregationRule", "webhooks", "spec", "users", "groups", "type"];
+/// Fields that say nothing about what an object grants.
+const COMMON: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
+/// Fields with secrets, of Secrets and of OpenShift's OAuth clients and tokens: they do not belong on a terminal.
+const SECRET: [&str; 6] =
+    ["data", "stringData", "secret", "additionalSecrets", "authorizeToken", "refreshToken"];
 
-/// Shows what an object gives to whom, if it does: records come from a disk or a bucket that others may write to.
+/// Shows what an object gives to whom, if it does: records come from a disk or a bucket that others may write to. Labels are part of
+/// that: by a label, a ClusterRole adds its rules to other roles.
 fn rights(object: &Value, place: &Place, out: &mut Vec<u8>) -> anyhow::Result<()> {
     if !grants_rights(object) {
         return Ok(());
     }
-    let contents = CONTENTS.into_iter().map(|field| (field, &object[field]));
-    let contents: Vec<(&str, &Value)> = contents.filter(|(_, value)| !value.is_null()).collect();
-    if !contents.is_empty() {
-        writeln!(out, "\n{} grants:", place.title())?;
+    writeln!(out, "\n{} grants:", place.title())?;
+    let labels = &object["metadata"]["labels"];
+    if !labels.is_null() {
+        writeln!(out, "  labels: {labels}")?;
     }
-    for (field, value) in contents {
-        writeln!(out, "  {field}: {value}")?;
+    for (field, value) in object.as_object().into_iter().flatten() {
+        match field.as_str() {
+            field if COMMON.contains(&field) => {}
+            field if SECRET.contains(&field) => writeln!(out, "  {field}: not shown")?,
+            field => writeln!(out, "  {field}: {value}")?,
+        }
     }
     Ok(())
 }
