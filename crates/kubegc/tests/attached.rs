@@ -8,6 +8,8 @@ mod support_cluster;
 #[path = "support/proxy.rs"]
 mod support_proxy;
 
+#[path = "support/aws.rs"]
+mod aws;
 #[path = "attached/broken.rs"]
 mod broken;
 #[path = "attached/chains.rs"]
@@ -36,6 +38,8 @@ mod orders;
 mod others;
 #[path = "attached/page.rs"]
 mod page;
+#[path = "attached/plans.rs"]
+mod plans;
 #[path = "attached/recovery.rs"]
 mod recovery;
 #[path = "attached/replicas.rs"]

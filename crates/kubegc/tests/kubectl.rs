@@ -1,6 +1,8 @@
 //! kubectl, the real one, against the embedded server.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
+#[path = "support/aws.rs"]
+mod aws;
 #[path = "kubectl/chains.rs"]
 mod chains;
 #[path = "kubectl/collectors.rs"]
@@ -11,8 +13,12 @@ mod driver;
 #[path = "../../gc-cri/tests/support/grpc.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of gc-cri and gc-external")]
 mod grpc;
+#[path = "kubectl/machines.rs"]
+mod machines;
 #[path = "kubectl/protection.rs"]
 mod protection;
+#[path = "kubectl/storage.rs"]
+mod storage;
 mod support;
 #[path = "kubectl/switches.rs"]
 mod switches;

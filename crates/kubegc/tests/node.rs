@@ -16,6 +16,8 @@ mod support;
 mod cluster;
 #[path = "node/configuration.rs"]
 mod configuration;
+#[path = "node/doubts.rs"]
+mod doubts;
 #[path = "node/limits.rs"]
 mod limits;
 #[path = "node/silent.rs"]

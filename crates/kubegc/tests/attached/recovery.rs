@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
+use super::aws::{self, Arrived};
 use super::webhook::{SentRequest, Webhook};
 use crate::support::Kubegc;
 use crate::support_cluster::{Admin, MAPS, kubegc, until};
@@ -112,10 +113,10 @@ fn records_that_are_signed_and_encrypted_come_back_for_their_keys_alone() {
     }
 }
 
-/// A bucket over TLS: it stores, lists and answers, and knows nothing else.
-fn bucket() -> Webhook {
+/// A bucket: it stores, lists and answers, and knows nothing else.
+fn bucket() -> impl FnMut(&SentRequest) -> (u16, Bytes) + Send + 'static {
     let mut objects: BTreeMap<String, Bytes> = BTreeMap::new();
-    Webhook::start(move |request: &SentRequest| {
+    move |request: &SentRequest| {
         let key = request.path.strip_prefix("/backups/").unwrap_or_default().to_owned();
         match (&request.method, request.query.contains("list-type=2")) {
             (&Method::GET, true) => {
@@ -140,13 +141,25 @@ fn bucket() -> Webhook {
             }
             _ => (405, Bytes::new()),
         }
-    })
+    }
+}
+
+/// Runs an undo of the ConfigMap `lost` from a bucket; its exit code, and everything that it said.
+fn undo_from_bucket(server: &Kubegc, flags: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
+        .args(["undo", "cm/lost", "--records", "s3://backups/shop", "--yes"])
+        .args(flags)
+        .env("KUBECONFIG", &server.kubeconfig)
+        .envs(AWS)
+        .output()
+        .unwrap();
+    (output.status.code(), format!("{output:?}"))
 }
 
 #[test]
 fn records_in_a_bucket_of_another_server_come_back() {
     let server = Kubegc::start("apiserver");
-    let bucket = bucket();
+    let bucket = Webhook::start(bucket());
     let endpoint = bucket.url("");
     let authority = bucket.authority();
     let flags = [
@@ -164,21 +177,96 @@ fn records_in_a_bucket_of_another_server_come_back() {
     let signature = put.headers["authorization"].to_str().unwrap();
     assert!(signature.contains("/eu-central-1/s3/aws4_request"), "{signature}");
     let admin = Admin::of(&server);
-    let undo = |flags: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
-            .args(["undo", "cm/lost", "--records", "s3://backups/shop", "--yes"])
-            .args(flags)
-            .env("KUBECONFIG", &server.kubeconfig)
-            .envs(AWS)
-            .output()
-            .unwrap();
-        (output.status.code(), format!("{output:?}"))
-    };
     // Without its authority, no client trusts its certificate.
-    let (code, said) = undo(&flags[..4]);
+    let (code, said) = undo_from_bucket(&server, &flags[..4]);
     assert!(code != Some(0) && !admin.exists("lost"), "{said}");
-    let (code, said) = undo(&flags);
+    let (code, said) = undo_from_bucket(&server, &flags);
     assert!(code == Some(0) && admin.exists("lost"), "{said}");
+}
+
+/// An endpoint that names the port of its scheme: the port is not sent, so what was signed with it would be refused.
+#[test]
+fn a_bucket_at_the_port_of_its_scheme_finds_requests_signed_as_sent() {
+    let Some(listener) = aws::at_port_of_scheme(443) else { return };
+    let server = Kubegc::start("apiserver");
+    let mut answer = bucket();
+    let bucket = Webhook::listen(listener, move |request: &SentRequest| {
+        let header = |name: &str| Some(request.headers.get(name)?.to_str().ok()?.to_owned());
+        let arrived = Arrived {
+            method: request.method.as_str(),
+            path: &request.path,
+            query: &request.query,
+            header: &header,
+            body: &request.bytes,
+        };
+        if aws::is_signed(AWS[1].1, &arrived) {
+            answer(request)
+        } else {
+            (403, "<Error><Code>SignatureDoesNotMatch</Code></Error>".into())
+        }
+    });
+    let endpoint = format!("https://{}:443", bucket.address().ip());
+    let authority = bucket.authority();
+    let flags = [
+        "--s3-endpoint",
+        &endpoint,
+        "--s3-region",
+        "eu-central-1",
+        "--s3-ca-file",
+        authority.to_str().unwrap(),
+    ];
+    record(&server, Path::new("s3://backups/shop"), &flags, lose);
+    let (code, said) = undo_from_bucket(&server, &flags);
+    assert!(code == Some(0) && Admin::of(&server).exists("lost"), "{said}");
+    // With another key, nothing is believed: the check is one.
+    let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
+        .args(["undo", "cm/lost", "--records", "s3://backups/shop"])
+        .args(flags)
+        .env("KUBECONFIG", &server.kubeconfig)
+        .envs([AWS[0], ("AWS_SECRET_ACCESS_KEY", "another")])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("SignatureDoesNotMatch"), "{said}");
+}
+
+/// A list that says that it is not whole, and not where it continues, is not the list of all records.
+#[test]
+fn a_truncated_list_of_records_is_no_list() {
+    let server = Kubegc::start("apiserver");
+    let bucket = Webhook::start(|_: &SentRequest| {
+        (200, "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>".into())
+    });
+    let (endpoint, authority) = (bucket.url(""), bucket.authority());
+    let flags = [
+        "--s3-endpoint",
+        &endpoint,
+        "--s3-region",
+        "eu-central-1",
+        "--s3-ca-file",
+        authority.to_str().unwrap(),
+    ];
+    let (code, said) = undo_from_bucket(&server, &flags);
+    assert!(code == Some(1) && said.contains("the list is truncated"), "{code:?} {said}");
+}
+
+/// After the clock was set back, files of earlier records have later names: the file that is written is not the one that has to go.
+#[test]
+fn a_clock_that_was_set_back_loses_no_new_record() {
+    let server = Kubegc::start("apiserver");
+    let records = server.folder.path().join("records");
+    std::fs::create_dir(&records).unwrap();
+    let next_year = jiff::Timestamp::now().as_millisecond() + 365 * 86_400_000;
+    for number in 0..2 {
+        let name = format!("deleted-{}.jsonl", next_year + number);
+        std::fs::write(records.join(name), "-\n".repeat(1 << 20)).unwrap();
+    }
+    let policy = server.folder.path().join("policy.yaml");
+    std::fs::write(&policy, "resources: [configmaps]\nmaxSize: 2Mi\n").unwrap();
+    record(&server, &records, &["--policy", policy.to_str().unwrap()], lose);
+    let line = ["undo", "cm/lost", "--records", records.to_str().unwrap(), "--yes"];
+    let (code, out, error) = kubegc(&line, &server.kubeconfig);
+    assert!(code == Some(0) && Admin::of(&server).exists("lost"), "{out}{error}");
 }
 
 /// A backup whose namespace was restored under another name.

@@ -1,7 +1,6 @@
 //! Chains of several collectors (spec 24), and their failures: each is seen as an Event, a condition or a
 //! message, and a metric, and nothing is deleted by it.
 
-use std::io::Read as _;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -228,52 +227,17 @@ fn storage_goes_without_secrets_that_are_not_there() {
     }
 }
 
-/// EC2 in a few words: it answers everything alike.
-fn ec2(answer: Arc<Mutex<(u16, String)>>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { continue };
-            let (mut request, mut part) = (Vec::new(), [0; 4096]);
-            // The form is as long as its header says; the connection may also end before.
-            loop {
-                let text = String::from_utf8_lossy(&request).into_owned();
-                let whole = text.split_once("\r\n\r\n").is_some_and(|(head, body)| {
-                    let length = head.lines().find_map(|line| {
-                        let (name, value) = line.split_once(": ")?;
-                        name.eq_ignore_ascii_case("content-length").then(|| value.parse::<usize>().ok())?
-                    });
-                    body.len() >= length.unwrap_or_default()
-                });
-                let read = if whole { 0 } else { stream.read(&mut part).unwrap_or_default() };
-                if read == 0 {
-                    break;
-                }
-                request.extend_from_slice(&part[..read]);
-            }
-            let (code, text) = answer.lock().unwrap().clone();
-            let length = text.len();
-            let _ = write!(
-                stream,
-                "HTTP/1.1 {code} As-Given\r\nContent-Type: text/xml\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{text}"
-            );
-        }
-    });
-    url
-}
-
 /// EC2 that says "too many" deletes nothing, and is seen; when it answers again, what it says counts.
 #[test]
 fn an_ec2_that_throttles_deletes_nothing_and_recovers() {
     const SOURCE: &str = "cloud-node-lifecycle-controller";
     const THROTTLED: &str = "<Response><Errors><Error><Code>RequestLimitExceeded</Code><Message>Request limit \
         exceeded.</Message></Error></Errors></Response>";
-    const ONE_RUNS: &str = "<DescribeInstancesResponse><reservationSet><item><instancesSet><item>\
-        <instanceId>i-00000001</instanceId><instanceState><code>16</code><name>running</name></instanceState>\
-        <privateDnsName>one</privateDnsName></item></instancesSet></item></reservationSet></DescribeInstancesResponse>";
     let answer = Arc::new(Mutex::new((503, THROTTLED.to_owned())));
-    let url = ec2(Arc::clone(&answer));
+    let said = Arc::clone(&answer);
+    // It answers everything alike.
+    let url =
+        machines::serve(TcpListener::bind("127.0.0.1:0").unwrap(), move |_| said.lock().unwrap().clone());
     let arguments = [
         "--cloud-aws-region=us-east-1".to_owned(),
         format!("--cloud-aws-endpoint={url}"),
@@ -304,7 +268,7 @@ fn an_ec2_that_throttles_deletes_nothing_and_recovers() {
     assert!(up.exists("node/one") && up.exists("node/two"));
     assert!(!up.shown().contains("answer=\"absent\""), "{}", up.shown());
 
-    *answer.lock().unwrap() = (200, ONE_RUNS.to_owned());
+    *answer.lock().unwrap() = (200, machines::ONE_RUNS.to_owned());
     let deadline = Instant::now() + PATIENCE + Duration::from_mins(1);
     while up.exists("node/two") {
         assert!(Instant::now() < deadline, "it does not recover:\n{}", up.shown());

@@ -133,6 +133,53 @@ fn assert_rights(kubeconfig: &str, rights: &[(&[&str], &str)]) {
     }
 }
 
+/// A pod that is bound while images are being removed has no container yet, and may not be able to pull its image. Names count in
+/// full, however they are written.
+#[test]
+fn a_pod_that_is_bound_during_a_pass_keeps_its_image() {
+    let Some((server, kubeconfig)) = cluster() else { return };
+    let pod = |name: &str, image: &str| {
+        let container = serde_json::json!({"name": "c", "image": image, "imagePullPolicy": "Never"});
+        serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"nodeName": "node-1", "containers": [container]}})
+    };
+    let first = pod("before", "index.docker.io/library/nginx:2");
+    kubectl(&server, &["create", "--validate=false", "-f", "-"], &first.to_string());
+    let fake = Fake::start();
+    let late = server.folder.path().join("late.json");
+    std::fs::write(&late, pod("late", "docker.io/nginx:1").to_string()).unwrap();
+    let administrator = server.kubeconfig.clone();
+    {
+        let mut state = fake.state();
+        state.images = (1..=3).map(|n| image(n, n)).collect();
+        for n in [1, 2] {
+            state.images[n - 1].repo_tags = vec![format!("docker.io/library/nginx:{n}")];
+        }
+        // An image is read for its layers, and once more before it is removed: then the pod is bound.
+        let mut read = 0;
+        state.rule(move |_, method, id| {
+            if method == "ImageStatus" && id == image_id(1) {
+                read += 1;
+                if read == 2 {
+                    let mut command = Command::new("kubectl");
+                    command.arg("--kubeconfig").arg(&administrator).args([
+                        "create",
+                        "--validate=false",
+                        "-f",
+                    ]);
+                    assert!(command.arg(&late).stdout(Stdio::null()).status().unwrap().success());
+                }
+            }
+            None
+        });
+    }
+    let flags = ["--node-name=node-1", "--minimum-image-ttl-duration=0s"];
+    let (exit, text) = said(with_cluster(&fake, &kubeconfig).args(ALL).args(flags));
+    let left: Vec<String> = fake.state().images.iter().map(|one| one.id.clone()).collect();
+    assert_eq!((exit, left), (Some(1), vec![image_id(1), image_id(2)]), "{text}");
+    kubectl(&server, &["get", "pod", "late"], "");
+}
+
 /// Removals and due images are reported on a Lease that the Node owns, with the permissions of the manifest.
 #[test]
 fn what_is_removed_and_due_is_reported() {
@@ -248,7 +295,7 @@ fn the_shipped_manifest_fits_the_agent() {
     assert_eq!(rules, [(&"default".into(), &events), (&"kubegc".into(), &leases)]);
 }
 
-fn with_cluster(fake: &Fake, kubeconfig: &str) -> Command {
+pub(super) fn with_cluster(fake: &Fake, kubeconfig: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubegc"));
     command.args(["node", "--kubeconfig", kubeconfig, "--kubelet-config", "/nonexistent"]);
     // The free space on this machine's disk must not matter.

@@ -47,8 +47,18 @@ impl Webhook {
 
     /// Listens on a free port of this machine, and answers with what the closure says: a status and a body.
     pub fn start(answer: impl FnMut(&SentRequest) -> (u16, Bytes) + Send + 'static) -> Self {
+        Self::listen(std::net::TcpListener::bind("127.0.0.1:0").unwrap(), answer)
+    }
+
+    /// The same, listening here.
+    pub fn listen(
+        listener: std::net::TcpListener,
+        answer: impl FnMut(&SentRequest) -> (u16, Bytes) + Send + 'static,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let address = listener.local_addr().unwrap();
+        let names = ["localhost".to_owned(), address.ip().to_string()];
+        let certified = rcgen::generate_simple_self_signed(names).unwrap();
         std::fs::write(folder.path().join("ca.pem"), certified.cert.pem()).unwrap();
         let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -60,12 +70,17 @@ impl Webhook {
             .unwrap();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-        let address = listener.local_addr().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let listener = runtime.block_on(async { tokio::net::TcpListener::from_std(listener) }).unwrap();
         let sent = Arc::<Mutex<Vec<SentRequest>>>::default();
         let answers: Answers = Arc::new(Mutex::new(answer));
         runtime.spawn(accept(listener, TlsAcceptor::from(Arc::new(tls)), Arc::clone(&sent), answers));
         Self { address, sent, folder, _runtime: runtime }
+    }
+
+    /// The address that it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Its address with a path.
