@@ -83,7 +83,7 @@ fn a_pause_and_a_trip_outlive_a_deleted_lease() {
     until("the rest is collected", || left() == 0);
 }
 
-/// Stopped resources that nobody can read stop everything, also on the next Lease, until an operator resumes.
+/// Stopped resources that cannot be read stop everything, also on the next Lease, until an operator resumes.
 #[test]
 fn stopped_resources_that_cannot_be_read_stop_everything() {
     let server = Kubegc::start("apiserver");

@@ -1,5 +1,5 @@
 //! Objects that `kubegc undo` creates again, and those that it leaves alone: one act, the last object of each name, no rights that
-//! nobody named, and nothing below an owner that goes.
+//! were not named, and nothing below an owner that goes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -311,7 +311,7 @@ fn rights_of_openshift_and_bootstrap_tokens_have_to_be_named() {
     }
 }
 
-/// What is created below an owner that is being deleted, or that may be gone, would be collected again at once; a controller that
+/// Below an owner that is being deleted, or that may be gone, an object would be collected again at once; a controller that
 /// goes recreates nothing.
 #[test]
 fn nothing_is_created_below_an_owner_that_goes_or_cannot_be_read() {

@@ -1,5 +1,5 @@
-//! Providers of machines that are wrong, old, or answer about something else: no node is deleted by what they say, and nothing
-//! secret is told.
+//! Providers of machines that are wrong, old, or answer about something else: no node is deleted by what they say, and no secret
+//! is shown.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -98,7 +98,7 @@ fn nodes(up: &Up, nodes: &[(&str, &str, &str)]) {
     }
 }
 
-/// What Events with this reason say about a node.
+/// Returns the messages of the Events with this reason about a node.
 fn told(up: &Up, node: &str, reason: &str) -> String {
     let selector = format!("involvedObject.name={node},reason={reason}");
     up.run(&["get", "events", "--field-selector", &selector, "-o", "jsonpath={.items[*].message}"])
@@ -252,7 +252,7 @@ fn ec2_is_asked_with_the_role_of_the_web_identity_and_signed_as_sent() {
     assert!(seen.lock().unwrap()[0].contains("WebIdentityToken=of-the-cluster"));
 }
 
-/// Events are read by many: the path, the query and the user of a webhook's URL are nobody else's.
+/// Many users read Events: the path and the query of a webhook's URL, which may hold a token, are not in them.
 #[test]
 fn a_token_in_the_url_of_a_webhook_is_not_told() {
     for url in ["http://127.0.0.1:1/hooks/hunter2", "http://127.0.0.1:1/?token=hunter2"] {

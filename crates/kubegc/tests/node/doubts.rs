@@ -172,7 +172,9 @@ fn space_that_appears_later_is_waited_for() {
             match method {
                 "RemoveImage" => pending.push_back((id.trim_start_matches("sha256:").to_owned(), 0)),
                 "ImageFsInfo" => {
-                    pending.iter_mut().for_each(|(_, asked)| *asked += 1);
+                    for (_, asked) in &mut pending {
+                        *asked += 1;
+                    }
                     while pending.front().is_some_and(|(_, asked)| *asked >= 2) {
                         let (name, _) = pending.pop_front().unwrap();
                         std::fs::remove_file(folder.join(name)).unwrap();

@@ -57,7 +57,7 @@ pub fn is_signed(secret: &str, request: &Arrived<'_>) -> bool {
         && gc_types::hexadecimal(&mac(&key, text.as_bytes())) == signature
 }
 
-/// Listens at the port of a scheme on an address of this machine that is nobody else's. `None`, said loudly, where that takes rights
+/// Listens at the port of a scheme on an address of this machine that no other test has. `None`, said loudly, where that takes rights
 /// that the test does not have, or where somebody listens on all addresses.
 pub fn at_port_of_scheme(port: u16) -> Option<TcpListener> {
     let [high, low] = u16::try_from(std::process::id() % 60_000).unwrap().to_be_bytes();
