@@ -202,7 +202,7 @@ impl Control {
             }
         }
         self.leadership.pause(orders.hold_everything());
-        if orders.tripped.is_none() {
+        if orders.unreadable.is_some() && orders.unreadable != seen.orders.unreadable {
             tracing::warn!(
                 annotation = TRIPPED,
                 "the annotation cannot be parsed; nothing is sent until it is corrected, or `kubegc resume`"
