@@ -70,6 +70,30 @@ export interface Overview {
   unseen: string[];
 }
 
+/** A node as its agent reports it. */
+export interface FleetNode {
+  node: string;
+  reported: string;
+  /** Its agent has not reported for two hours. */
+  silent: boolean;
+  disks: { path: string; capacityBytes: number; usedBytes: number; usagePercent: number }[];
+  images: number | null;
+  imageBytes: number | null;
+  unexplainedBytes: number | null;
+  passes: { collector: string; at: string; failed: boolean }[];
+  removed: Removed;
+  due: number;
+}
+
+/** The nodes that need somebody first, then the fullest. */
+export interface Fleet {
+  now: string;
+  total: number;
+  silent: number;
+  items: FleetNode[];
+  unreported: { total: number; names: string[] };
+}
+
 export type NodeState = "Living" | "Terminating" | "Orphan" | "InvalidReference" | "Absent";
 
 export interface MapNode {
@@ -246,6 +270,7 @@ export const api = {
   map: (target: { namespace?: string; uid?: string; plan?: string; selected?: string; expand?: string; kinds?: string }, signal?: AbortSignal) =>
     ask<OwnershipMap>(query("map", target), { signal }),
   search: (q: string, signal?: AbortSignal) => ask<{ items: Place[]; total: number }>(query("search", { q }), { signal }),
+  nodes: (q: string, signal?: AbortSignal) => ask<Fleet>(query("nodes", { q }), { signal }),
   object: (subject: Subject, signal?: AbortSignal) => ask<ObjectAnswer>(query("object", { ...named(subject), dependents: "true" }), { signal }),
   plan: (subject: Subject, policy: Policy, signal?: AbortSignal) =>
     ask<Plan>(query("plan", { ...named(subject), policy }), { signal }),

@@ -6,6 +6,7 @@ import { FeedPanel } from "./feed";
 import { clock, count, plural, since } from "./format";
 import { MapView } from "./map";
 import { Drawer } from "./object";
+import { NodesView } from "./nodes";
 import { OverviewView } from "./overview";
 import { Command, Dialog, Empty, Failure, Icon } from "./parts";
 import { feed, go, isSignedOut, isUnreachable, useOverview, useRoute, type Route } from "./state";
@@ -44,7 +45,7 @@ function App() {
       } else if (event.key === "?" && !typing) {
         setDialog("keys");
       } else if (!typing && !event.metaKey && !event.ctrlKey && !event.altKey) {
-        const view = ({ 1: "overview", 2: "map", 3: "feed" } as const)[event.key as "1" | "2" | "3"];
+        const view = ({ 1: "overview", 2: "map", 3: "feed", 4: "nodes" } as const)[event.key as "1" | "2" | "3" | "4"];
         if (view) go({ view, uid: "" });
       }
     };
@@ -75,7 +76,8 @@ function App() {
         <h1 class="hidden">{VIEWS.find(([view]) => view === route.view)![1]}</h1>
         {route.view === "overview" && <OverviewView overview={overview} namespace={route.namespace} stuck={route.stuck} />}
         {route.view === "map" && <MapView route={route} overview={overview.data} plan={plan} />}
-        {route.view !== "map" && <FeedPanel namespace={route.namespace} alone={route.view === "feed"} />}
+        {route.view === "nodes" && <NodesView />}
+        {(route.view === "overview" || route.view === "feed") && <FeedPanel namespace={route.namespace} alone={route.view === "feed"} />}
         {route.object && <Drawer subject={route.object} mayDelete={overview.data?.user.mayDelete ?? false} onPlan={setPlan} folded={folded} onFold={setFolded} />}
       </main>
       {dialog === "search" && <Search first={route.search} onClose={() => (setDialog(null), route.search && go({ search: "" }))} />}
@@ -89,6 +91,7 @@ const VIEWS: [Route["view"], string][] = [
   ["overview", "Overview"],
   ["map", "Map"],
   ["feed", "Feed"],
+  ["nodes", "Nodes"],
 ];
 
 function Bar(props: { route: Route; overview: Overview | null; isStale: boolean; onSearch: () => void; onPause: () => void }) {
@@ -355,7 +358,7 @@ function Search({ first, onClose }: { first: string; onClose: () => void }) {
 }
 
 const KEYS: [string, string][] = [
-  ["1  2  3", "Overview, map, feed"],
+  ["1  2  3  4", "Overview, map, feed, nodes"],
   ["⌘K  Ctrl+K  /", "Search objects"],
   ["← ↑ → ↓", "On the map: to the next object"],
   ["Enter", "On the map: open the object"],

@@ -4,7 +4,7 @@ import { api, feedAddress, Refused, type Change, type Overview, type Subject } f
 
 /** What the address says. */
 export interface Route {
-  view: "overview" | "map" | "feed";
+  view: "overview" | "map" | "feed" | "nodes";
   namespace: string;
   /** The object that the map is about. */
   uid: string;
@@ -23,7 +23,7 @@ function read(): Route {
   const parameters = new URLSearchParams(text);
   const object = parameters.get("object")?.split("/") ?? [];
   return {
-    view: view === "map" || view === "feed" ? view : "overview",
+    view: view === "map" || view === "feed" || view === "nodes" ? view : "overview",
     namespace: parameters.get("namespace") ?? "",
     uid: parameters.get("uid") ?? "",
     search: parameters.get("search") ?? "",

@@ -186,6 +186,16 @@ export async function furnish(cluster, { replicas = 6 } = {}) {
     removed: [{ at: now.getTime(), images: 4, freedBytes: 1_288_490_188, containers: 12, sandboxes: 3, logDirectories: 2, links: 2 }],
     due: [image("registry.example/shop/web:v41", 3), image("registry.example/shop/web:v40", 20)],
     dueTotal: 2,
+    state: {
+      disks: [{ path: "/var/lib/containerd", capacityBytes: 107_374_182_400, usedBytes: 66_571_993_088 }],
+      images: 41,
+      imageBytes: 25_769_803_776,
+      unexplainedBytes: 3_221_225_472,
+      passes: [
+        { collector: "images", at: now.getTime() - 300_000, failed: false },
+        { collector: "containers", at: now.getTime(), failed: false },
+      ],
+    },
   };
   await must("POST", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", {
     metadata: {
@@ -193,6 +203,27 @@ export async function furnish(cluster, { replicas = 6 } = {}) {
       labels: { "kubegc.io/report": "node" },
       annotations: { "kubegc.io/node-report": JSON.stringify(report) },
       ownerReferences: [{ apiVersion: "v1", kind: "Node", name: "node-1", uid: node.metadata.uid }],
+    },
+  });
+  // One whose agent failed on a full disk, and one without an agent.
+  const full = await must("POST", "/api/v1/nodes", { metadata: { name: "node-2" } });
+  await must("POST", "/api/v1/nodes", { metadata: { name: "node-3" } });
+  await must("POST", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", {
+    metadata: {
+      name: "kubegc-node-node-2",
+      labels: { "kubegc.io/report": "node" },
+      annotations: {
+        "kubegc.io/node-report": JSON.stringify({
+          written: now.getTime(),
+          state: {
+            disks: [{ path: "/var/lib/containerd", capacityBytes: 53_687_091_200, usedBytes: 49_392_123_904 }],
+            images: 12,
+            imageBytes: 4_294_967_296,
+            passes: [{ collector: "images", at: now.getTime(), failed: true }],
+          },
+        }),
+      },
+      ownerReferences: [{ apiVersion: "v1", kind: "Node", name: "node-2", uid: full.metadata.uid }],
     },
   });
   await map("shop", "preview-412", { annotations: { "kubegc.io/ttl": "12h" } });

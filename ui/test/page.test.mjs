@@ -54,7 +54,7 @@ test("the page", { timeout: 300_000 }, async (context) => {
       assert.match(due, /Job ttlSecondsAfterFinished 1800/);
       assert.match(due, /in 3h\s+Image\s+registry\.example\/shop\/web:v41\s+unused on node-1 for the maximum age/);
       const nodes = await page.getByRole("region", { name: "Freed on nodes" }).innerText();
-      assert.match(nodes, /1\.2 GiB on 1 node: 4 images, 12 containers, 3 sandboxes, 4 logs/);
+      assert.match(nodes, /1\.2 GiB on 2 nodes: 4 images, 12 containers, 3 sandboxes, 4 logs/);
       assert.match(nodes, /node-1\s+4 images, 12 containers, 3 sandboxes, 4 logs\s+2 images due\s+1\.2 GiB/);
       assert.equal(await page.locator(".mode").innerText(), "Acting");
       assert.deepEqual(await violations(page), []);

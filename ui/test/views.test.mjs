@@ -204,6 +204,32 @@ test("the views", { timeout: 300_000 }, async (context) => {
     await page.context().close();
   });
 
+  await context.test("the fleet of nodes: disks, images, unexplained bytes and last passes, those first that need somebody", async () => {
+    for (const [width, height] of WIDTHS) {
+      for (const dark of [false, true]) {
+        const page = await open({ width, height, dark, path: "#/nodes" });
+        const fleet = page.getByRole("region", { name: "Nodes" });
+        await fleet.getByText("Without a report: node-3").waitFor({ timeout: PATIENCE });
+        const rows = await fleet.locator("tbody tr").allInnerTexts();
+        assert.equal(rows.length, 2);
+        assert.match(rows[0], /node-2[\s\S]*92 %\s+46 GiB of 50 GiB[\s\S]*12\s+4 GiB[\s\S]*not known[\s\S]*images failed/);
+        assert.match(rows[1], /node-1[\s\S]*62 %\s+62 GiB of 100 GiB[\s\S]*41\s+24 GiB[\s\S]*3 GiB[\s\S]*\d+[sm] ago[\s\S]*1\.2 GiB\s+2 images due/);
+        await fits(page, `the nodes at ${width}`);
+        assert.deepEqual(await violations(page), []);
+        await page.screenshot({ path: join(pictures, `nodes-${width}${dark ? "-dark" : ""}.png`) });
+        if (width === 1440 && !dark) {
+          await page.getByRole("searchbox", { name: "Filter the nodes" }).fill("node-1");
+          await fleet.locator("tbody tr").filter({ hasText: "node-2" }).waitFor({ state: "detached", timeout: PATIENCE });
+          assert.equal(await fleet.locator("tbody tr").count(), 1);
+          await fleet.getByRole("button", { name: /Node node-1/ }).click();
+          await page.getByRole("tabpanel").waitFor({ timeout: PATIENCE });
+        }
+        clean(page);
+        await page.context().close();
+      }
+    }
+  });
+
   await context.test("a link that was used says so, at every width", async () => {
     const used = await link();
     const first = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage();

@@ -1,5 +1,7 @@
-//! Report of a node's agent to its cluster: removals of the last hour, and images that are due by their age. The
-//! agent writes it as an annotation of a Lease; pages and terminals read it.
+//! Report of a node's agent to its cluster: removals of the last hour, images that are due by their age, and the state of
+//! its disks and passes. The agent writes it as an annotation of a Lease; pages and terminals read it.
+
+mod state;
 
 use std::fmt;
 use std::ops::{AddAssign, Sub};
@@ -8,6 +10,7 @@ use gc_types::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::images::space::BinaryBytes;
+pub use state::{DiskState, LastPass, NodeState};
 
 /// The annotation that holds a report.
 pub const ANNOTATION: &str = "kubegc.io/node-report";
@@ -130,6 +133,8 @@ pub struct NodeReport {
     due: Vec<DueImage>,
     /// Number of due images.
     due_total: usize,
+    /// Disks, images and passes.
+    state: NodeState,
 }
 
 impl NodeReport {
@@ -144,6 +149,7 @@ impl NodeReport {
         let mut report: Self = serde_json::from_value(fields.into()).ok()?;
         report.due.truncate(DUE_NAMED);
         report.due_total = report.due_total.max(report.due.len());
+        report.state.bound();
         Some(report)
     }
 
@@ -170,6 +176,18 @@ impl NodeReport {
         self.due = due;
     }
 
+    /// Replaces the state of the node.
+    pub fn observe_state(&mut self, mut state: NodeState) {
+        state.bound();
+        self.state = state;
+    }
+
+    /// The last reported state of the node.
+    #[must_use]
+    pub fn state(&self) -> &NodeState {
+        &self.state
+    }
+
     /// Reports whether readers would learn nothing from this one that is not in `before`.
     #[must_use]
     pub fn adds_nothing_to(&self, before: &Self, now: Timestamp) -> bool {
@@ -187,6 +205,7 @@ impl NodeReport {
         now.0.saturating_sub(before.written) < RENEWED_AFTER_MILLISECONDS
             && recent(self) == recent(before)
             && (due(self), self.due_total) == (due(before), before.due_total)
+            && !self.state.is_news_after(&before.state)
     }
 
     /// The text of the annotation.
@@ -312,6 +331,16 @@ mod tests {
     fn what_was_written_is_read() {
         let mut report = NodeReport::default();
         report.observe(at(0), images(3), vec![due("a", 30)]);
+        let disk = DiskState { path: "/var/lib/containerd".into(), capacity_bytes: 100, used_bytes: 60 };
+        let pass = LastPass { collector: "images".into(), at: NOW, failed: true };
+        let state = NodeState {
+            disks: vec![disk],
+            unexplained_bytes: Some(7),
+            passes: vec![pass],
+            ..NodeState::default()
+        };
+        report.observe_state(state.clone());
+        assert_eq!((report.state(), state.fullest_percent(), state.has_failed()), (&state, 60, true));
         let text = report.written(at(1));
         assert_eq!(NodeReport::read(&text), Some(report));
         for nonsense in ["", "[]", "{\"due\":1}", &" ".repeat(LONGEST_REPORT + 1)] {

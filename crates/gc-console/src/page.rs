@@ -84,7 +84,7 @@ const MAXIMUM_READERS_OF_USER: usize = 64;
 /// Where links to the page are made.
 const LINK: &str = "link";
 /// Paths open to every user; answers have the rights of the user.
-const SERVED: [&str; 12] = [
+const SERVED: [&str; 13] = [
     "overview",
     "map",
     "object",
@@ -92,6 +92,7 @@ const SERVED: [&str; 12] = [
     "ask",
     "feed",
     "search",
+    "nodes",
     "delete",
     "remaining",
     LINK,
@@ -424,6 +425,7 @@ impl Page {
     ) -> Result<ExtensionAnswer, Refusal> {
         match (path, reads) {
             ("search", true) => self.search(request, user).await,
+            ("nodes", true) => self.nodes(request, user).await,
             ("object", true) => self.object(request, user).await,
             ("plan", true) => self.plan(request, user).await,
             ("ask", false) => self.ask(request, user).await,
@@ -543,6 +545,14 @@ impl Page {
         let views::SharedView { view, .. } = self.view(request, user).await?;
         let text = parameter(request, "q").unwrap_or_default();
         Ok(ExtensionAnswer::json(200, &overview::search(&view.survey, text)))
+    }
+
+    /// The fleet of nodes, as their agents report it.
+    async fn nodes(&self, request: &ExtensionRequest, user: &Requester) -> Result<ExtensionAnswer, Refusal> {
+        let views::SharedView { view, .. } = self.view(request, user).await?;
+        let mut fleet = view.nodes.fleet(parameter(request, "q").unwrap_or_default());
+        fleet["now"] = view.now.to_string().into();
+        Ok(ExtensionAnswer::json(200, &fleet))
     }
 
     async fn pause(&self, request: &ExtensionRequest) -> Result<ExtensionAnswer, Refusal> {

@@ -1,6 +1,10 @@
-//! Reports of node agents: removals of the last hour, and images that are due.
+//! Reports of node agents: removals of the last hour, images that are due, and the state of each node.
 
-use gc_collectors::node_report::{ANNOTATION, COLLECTOR, IMAGE_UNUSED_TOO_LONG, NodeReport, Tally};
+use std::collections::BTreeSet;
+
+use gc_collectors::node_report::{
+    ANNOTATION, COLLECTOR, DiskState, IMAGE_UNUSED_TOO_LONG, LastPass, NodeReport, NodeState, Tally,
+};
 use gc_types::Timestamp;
 use serde_json::{Value, json};
 
@@ -11,6 +15,8 @@ use crate::upcoming::{Outlook, UpcomingDeletion};
 
 /// Nodes that are named.
 const NODES_NAMED: usize = 100;
+/// Nodes of a fleet that are listed; a search finds the others.
+const NODES_LISTED: usize = 1_000;
 
 /// The report of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +25,8 @@ struct NodeAnswer {
     removed: Tally,
     due: usize,
     reported: Timestamp,
+    is_silent: bool,
+    state: NodeState,
 }
 
 /// The reports of all nodes that somebody may see.
@@ -29,6 +37,8 @@ pub struct Nodes {
     removed: Tally,
     /// Number of agents that no longer run.
     silent: usize,
+    /// Nodes without a report, by name.
+    unreported: Vec<String>,
 }
 
 impl Nodes {
@@ -43,19 +53,29 @@ impl Nodes {
                 owners.filter(|owner| owner["kind"] == "Node").find_map(|owner| owner["name"].as_str());
             let (Some(report), Some(node)) = (text.and_then(NodeReport::read), node) else { continue };
             let (removed, (images, total)) = (report.removed(now), report.due(now));
-            nodes.silent += usize::from(report.is_silent(now));
+            let is_silent = report.is_silent(now);
+            nodes.silent += usize::from(is_silent);
             nodes.removed += removed;
             let images =
                 images.iter().map(|image| upcoming(node, &image.name, Timestamp(image.at).after(ahead)));
             due.add_all(images, total);
             let reported = report.written_at();
-            nodes.all.push(NodeAnswer { node: node.to_owned(), removed, due: total, reported });
+            let (node, state) = (node.to_owned(), report.state().clone());
+            nodes.all.push(NodeAnswer { node, removed, due: total, reported, is_silent, state });
         }
         nodes.all.sort_by(|left, right| {
             let most = |one: &NodeAnswer| (one.removed.freed_bytes, one.removed.containers, one.due);
             most(right).cmp(&most(left)).then_with(|| left.node.cmp(&right.node))
         });
         nodes
+    }
+
+    /// Takes the names of all nodes, to tell which have no report.
+    pub fn expect(&mut self, names: impl IntoIterator<Item = String>) {
+        let reported: BTreeSet<&str> = self.all.iter().map(|one| one.node.as_str()).collect();
+        let unreported: BTreeSet<String> =
+            names.into_iter().filter(|name| !reported.contains(name.as_str())).collect();
+        self.unreported = unreported.into_iter().collect();
     }
 
     /// One line about agents that do not run any more, if there are some.
@@ -79,6 +99,47 @@ impl Nodes {
         };
         let items: Vec<Value> = self.all.iter().take(NODES_NAMED).map(item).collect();
         json!({"total": self.all.len(), "removed": self.removed, "items": items})
+    }
+}
+
+impl Nodes {
+    /// The fleet as data: the nodes whose name contains a text, those first that need somebody, then the fullest.
+    #[must_use]
+    pub fn fleet(&self, text: &str) -> Value {
+        let fits = |name: &str| name.contains(text);
+        let mut found: Vec<&NodeAnswer> = self.all.iter().filter(|one| fits(&one.node)).collect();
+        found.sort_by_key(|one| {
+            let NodeAnswer { node, is_silent, state, .. } = one;
+            let needs_somebody = *is_silent || state.has_failed();
+            (std::cmp::Reverse((needs_somebody, state.fullest_percent())), node)
+        });
+        let unreported: Vec<&String> = self.unreported.iter().filter(|name| fits(name)).collect();
+        json!({
+            "total": found.len(), "silent": found.iter().filter(|one| one.is_silent).count(),
+            "items": found.iter().take(NODES_LISTED).map(|one| one.value()).collect::<Vec<_>>(),
+            "unreported": {
+                "total": unreported.len(), "names": unreported.iter().take(NODES_NAMED).collect::<Vec<_>>(),
+            },
+        })
+    }
+}
+
+impl NodeAnswer {
+    fn value(&self) -> Value {
+        let NodeState { disks, images, image_bytes, unexplained_bytes, passes } = &self.state;
+        let disk = |disk: &DiskState| {
+            json!({
+                "path": disk.path, "capacityBytes": disk.capacity_bytes, "usedBytes": disk.used_bytes,
+                "usagePercent": disk.usage_percent(),
+            })
+        };
+        let pass = |pass: &LastPass| json!({"collector": pass.collector, "at": Timestamp(pass.at).to_string(), "failed": pass.failed});
+        json!({
+            "node": self.node, "reported": self.reported.to_string(), "silent": self.is_silent,
+            "disks": disks.iter().map(disk).collect::<Vec<_>>(), "images": images, "imageBytes": image_bytes,
+            "unexplainedBytes": unexplained_bytes, "passes": passes.iter().map(pass).collect::<Vec<_>>(),
+            "removed": self.removed, "due": self.due,
+        })
     }
 }
 
@@ -150,6 +211,52 @@ mod tests {
             due.items[0].forecast.message(NOW),
             "will be deleted in 40 min: ImageUnusedTooLong, unused on a for the maximum age (node-images)"
         );
+    }
+
+    #[test]
+    fn the_fleet_begins_with_nodes_that_need_somebody() {
+        let lease = |node: &str, minutes_ago: i64, used_bytes: u64, failed: bool| {
+            let (mut report, written) = (NodeReport::default(), NOW.after(-minutes_ago * MINUTE));
+            let disk = DiskState { path: "/images".into(), capacity_bytes: 200, used_bytes };
+            let pass = LastPass { collector: "images".into(), at: written.0, failed };
+            report.observe_state(NodeState {
+                disks: vec![disk],
+                images: Some(3),
+                image_bytes: Some(90),
+                unexplained_bytes: Some(10),
+                passes: vec![pass],
+            });
+            json!({"metadata": {"annotations": {ANNOTATION: report.written(written)},
+                "ownerReferences": [{"kind": "Node", "name": node}]}})
+        };
+        let leases = [
+            lease("node-a", 1, 20, false),
+            lease("node-b", 1, 180, false),
+            lease("node-c", 1, 40, true),
+            lease("silent", 121, 10, false),
+        ];
+        let mut nodes = Nodes::read(&leases, NOW, (&mut Outlook::new(NOW, NOW.after(MINUTE), 1), 0));
+        nodes.expect(["node-a", "node-d", "other", "node-d"].map(str::to_owned));
+        let fleet = nodes.fleet("");
+        let names = |fleet: &Value| -> Vec<String> {
+            let items = fleet["items"].as_array().into_iter().flatten();
+            items.filter_map(|item| item["node"].as_str().map(str::to_owned)).collect()
+        };
+        assert_eq!(names(&fleet), ["node-c", "silent", "node-b", "node-a"]);
+        assert_eq!((&fleet["total"], &fleet["silent"]), (&json!(4), &json!(1)));
+        assert_eq!(fleet["unreported"], json!({"total": 2, "names": ["node-d", "other"]}));
+        assert_eq!(
+            fleet["items"][0],
+            json!({
+                "node": "node-c", "reported": NOW.after(-MINUTE).to_string(), "silent": false,
+                "disks": [{"path": "/images", "capacityBytes": 200, "usedBytes": 40, "usagePercent": 20}],
+                "images": 3, "imageBytes": 90, "unexplainedBytes": 10,
+                "passes": [{"collector": "images", "at": NOW.after(-MINUTE).to_string(), "failed": true}],
+                "removed": Tally::default(), "due": 0,
+            })
+        );
+        let found = nodes.fleet("node-d");
+        assert_eq!((names(&found).len(), &found["unreported"]["total"]), (0, &json!(1)));
     }
 
     /// Anyone who can change a Lease can write any numbers into its report.

@@ -12,7 +12,7 @@ use gc_explain::plan::BlastRadius;
 use gc_explain::stuck::{Place, Row};
 use gc_explain::upcoming::{Horizon, Outlook, upcoming};
 use gc_explain::why::Why;
-use gc_explain::{Catalog, Facts, Knowledge, Metadata, Resource, Survey};
+use gc_explain::{Catalog, Facts, GroupResource, Knowledge, Metadata, Resource, Survey};
 use gc_kube::ApiClient;
 use gc_types::{ObjectKey, Timestamp, Uid};
 use serde_json::Value;
@@ -93,7 +93,8 @@ impl View {
         let mut due = gatherer.answer(&mut facts, |facts| upcoming(&survey, facts, &horizon)).await;
         let leases = gatherer.node_reports(&lists).await;
         let ahead = clock.since(gatherer.now);
-        let nodes = Nodes::read(&leases, gatherer.now, (&mut due, ahead));
+        let mut nodes = Nodes::read(&leases, gatherer.now, (&mut due, ahead));
+        nodes.expect(node_names(&survey));
         due.unknown.extend(nodes.unseen());
         Ok(Self {
             survey,
@@ -268,6 +269,14 @@ pub async fn objects(
         objects.extend(listed.into_iter().map(|metadata| (resource.clone(), metadata)));
     }
     Ok(objects)
+}
+
+/// The names of the Nodes that were listed.
+fn node_names(survey: &Survey) -> Vec<String> {
+    let nodes = survey.catalog.named(&GroupResource::new("", "nodes")).map(|nodes| nodes.id);
+    let is_there = |view: &gc_ownership::NodeView| view.presence == gc_ownership::Presence::Observed;
+    let found = nodes.map(|nodes| survey.engine.select(|key| key.resource == nodes)).unwrap_or_default();
+    found.into_iter().filter(is_there).map(|view| view.name.to_string()).collect()
 }
 
 fn printed(print: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> anyhow::Result<String> {

@@ -2,6 +2,7 @@
 
 mod below;
 mod preview;
+mod report;
 mod sole;
 #[cfg(test)]
 mod tests;
@@ -14,14 +15,13 @@ use anyhow::{Context, Result, bail};
 use gc_collectors::images::ImageId;
 use gc_collectors::images::plan::{ImagePlan, KeepReason};
 use gc_collectors::images::space::{BinaryBytes, Filesystem, Goal, shortage_message, sizes_message};
-use gc_collectors::node_report::{DueImage, Tally};
+use gc_collectors::node_report::Tally;
 use gc_collectors::pressure::{self, MeasuredFilesystems, Pressure, PressureMemory, Reclaim, Topology};
 use gc_cri::CriClient;
 use gc_kube::ApiClient;
-use gc_types::Timestamp;
 use tracing::{info, warn};
 
-use crate::clock::{Ages, Stop, TestClock, now};
+use crate::clock::{Ages, Stop, TestClock};
 use crate::config::NodeConfig;
 use crate::containers::{self, Collector, ContainerReport};
 use crate::events::{EventReason, NodeEvents};
@@ -34,6 +34,8 @@ use crate::progress::Progress;
 use crate::reports::{ReportTarget, Reporter};
 use crate::state::{StateDirectory, UnknownPods};
 use crate::stops::Stops;
+
+use report::ReportedState;
 
 pub use preview::{ContainerView, DiskUse, ImagePreview, ImageView, LeftoverPreview, Preview, keep_message};
 pub use sole::{Locks, Pass, SoleAgent};
@@ -81,6 +83,7 @@ pub struct Agent {
     stops: Stops,
     /// The images that their age could remove, as of the last pass, with their names. Bounded by what the runtime lists.
     aging: Vec<(ImageId, Arc<str>)>,
+    reported: ReportedState,
 }
 
 impl Agent {
@@ -110,6 +113,7 @@ impl Agent {
             reporter: None,
             stops: Stops::default(),
             aging: Vec::new(),
+            reported: ReportedState::default(),
         }
     }
 
@@ -165,6 +169,7 @@ impl Agent {
             Ok(report) => aggregate(&report.errors),
         };
         self.metrics.pass("containers", began.elapsed().as_secs_f64(), failure.is_none());
+        self.reported.ended(Collect::Containers, failure.is_none());
         if let Some(failure) = failure {
             self.events.warn(EventReason::ContainerGCFailed, &failure).await;
             bail!(failure);
@@ -265,6 +270,7 @@ impl Agent {
         let done = self.collect_images(state, stop).await;
         let saved = state.save_images(&self.memory.history, &self.memory.ages);
         self.metrics.pass("images", began.elapsed().as_secs_f64(), done.is_ok());
+        self.reported.ended(Collect::Images, done.is_ok());
         if self.image_failures.ended(done.is_ok())
             && let Err(error) = &done
         {
@@ -314,20 +320,6 @@ impl Agent {
         let known = i64::try_from(observation.images.len()).unwrap_or(i64::MAX);
         self.metrics.known.get_or_create(&CollectorLabel { collector: "images" }).set(known);
         Ok(observation)
-    }
-
-    /// Reports what was removed since the start, and what is due.
-    async fn report(&mut self) {
-        let Some(reporter) = &mut self.reporter else { return };
-        let wall = Timestamp(now().0 / 1_000_000);
-        let (aged, maximum) = (self.memory.ages.now(), self.config.ages.maximum_age);
-        let due = self.aging.iter().filter_map(|(id, name)| {
-            // An image without a history is gone.
-            let idle = self.memory.history.get(id)?.idle(aged);
-            let left = maximum?.0.saturating_sub(idle.0) / 1_000_000;
-            Some(DueImage { at: wall.after(left).0, name: (**name).to_owned() })
-        });
-        reporter.report(wall, self.tally, due.collect()).await;
     }
 
     fn remover<'a>(&'a mut self, stop: &'a Stop) -> Remover<'a> {

@@ -105,12 +105,7 @@ pub(crate) async fn account(
     pod_logs: &Path,
     minimum_age: GoDuration,
 ) -> Result<DiskAccount> {
-    let stores = read_stores(client, memory, true).await?;
-    let (paths, _) = client.filesystem_paths().await.context("cannot ask for the image filesystems")?;
-    let path = paths.into_iter().next().unwrap_or_default();
-    let Measurement { device, .. } = filesystem::measure(&path)?;
-    let disk = stores::disk(std::slice::from_ref(&path), &stores)
-        .context("the files of containerd's stores are not visible from here, or are on several disks")?;
+    let ImageDisk { stores, path, device, disk } = image_disk(client, memory).await?;
     let at = now();
     let shares = shares(&stores.kubernetes, disk, at);
     let mut causes: BTreeMap<Cause, u64> =
@@ -140,6 +135,43 @@ pub(crate) async fn account(
         causes,
         orphans: orphans(&stores.kubernetes, minimum_age, at),
     })
+}
+
+/// Used bytes that neither images nor writable layers nor logs of pods explain, as [`DiskAccount::unexplained_bytes`]: without
+/// their causes, so that no file of the stores is read.
+pub(crate) async fn unexplained_bytes(
+    client: &CriClient,
+    memory: &mut ImageMemory,
+    pod_logs: &Path,
+) -> Result<u64> {
+    let ImageDisk { stores, path, device, disk } = image_disk(client, memory).await?;
+    let listed = shares(&stores.kubernetes, disk, now()).into_iter();
+    let explained = listed.filter(|(holder, _)| Cause::Listed(*holder).is_explained());
+    let explained: u64 = explained.map(|(_, space)| space.bytes).sum();
+    let logs = pod_logs.to_owned();
+    let measured =
+        tokio::task::spawn_blocking(move || filesystem::tree_bytes(&logs, device, &mut BTreeSet::new()));
+    let logs = measured.await.context("cannot measure files")?;
+    Ok(filesystem::used_bytes(&path)?.saturating_sub(explained).saturating_sub(logs))
+}
+
+/// The disk that holds images, with what containerd keeps on it.
+struct ImageDisk {
+    stores: ContainerdStores,
+    /// As the runtime names it.
+    path: String,
+    device: u64,
+    disk: Disk,
+}
+
+async fn image_disk(client: &CriClient, memory: &mut ImageMemory) -> Result<ImageDisk> {
+    let stores = read_stores(client, memory, true).await?;
+    let (paths, _) = client.filesystem_paths().await.context("cannot ask for the image filesystems")?;
+    let path = paths.into_iter().next().unwrap_or_default();
+    let Measurement { device, .. } = filesystem::measure(&path)?;
+    let disk = stores::disk(std::slice::from_ref(&path), &stores)
+        .context("the files of containerd's stores are not visible from here, or are on several disks")?;
+    Ok(ImageDisk { stores, path, device, disk })
 }
 
 /// Bytes of all content that containerd lists, uploads included.

@@ -1,7 +1,8 @@
-//! Reports to the cluster what was removed on this node, and which images are due, for the page and `kubegc top`.
+//! Reports to the cluster what was removed on this node, which images are due, and how its disks and passes are, for the page
+//! and `kubegc top`.
 
 use anyhow::{Context, Result};
-use gc_collectors::node_report::{ANNOTATION, DueImage, LABEL, NodeReport, Tally};
+use gc_collectors::node_report::{ANNOTATION, DueImage, LABEL, NodeReport, NodeState, Tally};
 use gc_kube::{ApiClient, push_segment};
 use gc_types::Timestamp;
 use http::Method;
@@ -40,10 +41,16 @@ impl Reporter {
         Self { target, known: None, reported: Tally::default(), has_warned: false }
     }
 
-    /// Writes what was removed since the start and is due now, if that says something new. A cluster that does not take it
-    /// is asked again with the next report.
-    pub(crate) async fn report(&mut self, now: Timestamp, removed: Tally, due: Vec<DueImage>) {
-        let Err(error) = self.write(now, removed, due).await else { return };
+    /// Writes what was removed since the start, what is due now and the state of the node, if that says something new. A
+    /// cluster that does not take it is asked again with the next report.
+    pub(crate) async fn report(
+        &mut self,
+        now: Timestamp,
+        removed: Tally,
+        due: Vec<DueImage>,
+        state: NodeState,
+    ) {
+        let Err(error) = self.write(now, removed, due, state).await else { return };
         self.known = None;
         if std::mem::replace(&mut self.has_warned, true) {
             debug!("the report of this node was not written: {error:#}");
@@ -54,7 +61,13 @@ impl Reporter {
         }
     }
 
-    async fn write(&mut self, now: Timestamp, removed: Tally, due: Vec<DueImage>) -> Result<()> {
+    async fn write(
+        &mut self,
+        now: Timestamp,
+        removed: Tally,
+        due: Vec<DueImage>,
+        state: NodeState,
+    ) -> Result<()> {
         let is_new = self.known.is_none();
         let (before, uid, exists) = match &self.known {
             Some((before, uid)) => (before.clone(), uid.clone(), true),
@@ -62,6 +75,7 @@ impl Reporter {
         };
         let mut report = before.clone();
         report.observe(now, removed - self.reported, due);
+        report.observe_state(state);
         if !is_new && report.adds_nothing_to(&before, now) {
             return Ok(());
         }

@@ -668,6 +668,27 @@ async fn answers_are_as_they_are_described() {
         "{everything}"
     );
     examine("/kubegc/v1/search?q=held", 200).await;
+    // The report of an agent, and a node without one.
+    let node = create(&client, "/api/v1/nodes", json!({"metadata": {"name": "fleet-1"}})).await;
+    create(&client, "/api/v1/nodes", json!({"metadata": {"name": "fleet-2"}})).await;
+    let report = json!({"written": jiff::Timestamp::now().as_millisecond(), "state": {
+        "disks": [{"path": "/images", "capacityBytes": 100, "usedBytes": 90}], "images": 1, "imageBytes": 2,
+        "unexplainedBytes": 3, "passes": [{"collector": "images", "at": 0, "failed": true}]}});
+    let lease = json!({"name": "kubegc-node-fleet-1", "labels": {"kubegc.io/report": "node"},
+        "annotations": {"kubegc.io/node-report": report.to_string()},
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "fleet-1", "uid": node["metadata"]["uid"]}]});
+    create(&client, "/apis/coordination.k8s.io/v1/namespaces/default/leases", json!({"metadata": lease}))
+        .await;
+    let end = std::time::Instant::now() + std::time::Duration::from_mins(1);
+    loop {
+        let fleet = examine("/kubegc/v1/nodes?q=fleet", 200).await;
+        if fleet["total"] == 1 && fleet["unreported"]["names"] == json!(["fleet-2"]) {
+            assert_eq!(fleet["items"][0]["disks"][0]["usagePercent"], 90, "{fleet}");
+            break;
+        }
+        assert!(std::time::Instant::now() < end, "{fleet}");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
     for name in ["owner", "leaf", "expiring"] {
         examine(&format!("/kubegc/v1/object?{}", about(name)), 200).await;
     }

@@ -224,6 +224,11 @@ fn what_is_removed_and_due_is_reported() {
     );
     let told = report(&first);
     assert_eq!((&told["removed"], &told["dueTotal"]), (&serde_json::json!([]), &3.into()), "{told}");
+    // The state of the node, whether or not the pass succeeded: this machine's disk may be full.
+    let state = &told["state"];
+    assert_eq!((&state["images"], &state["passes"][0]["collector"]), (&3.into(), &"images".into()), "{told}");
+    assert!(state["disks"][0]["capacityBytes"].as_u64() > Some(0), "{told}");
+    assert_eq!(state["unexplainedBytes"], serde_json::Value::Null, "only containerd tells it: {told}");
     let ahead = told["due"][0]["at"].as_i64().unwrap() - told["written"].as_i64().unwrap();
     // To the minute, and the images were seen first by an earlier pass.
     assert!((11 * 3_600_000..=12 * 3_600_000).contains(&ahead), "{told}");

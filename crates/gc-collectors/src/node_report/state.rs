@@ -1,0 +1,162 @@
+//! State of a node in its report: the disks of its images, and the last pass of each collector.
+
+use serde::{Deserialize, Serialize};
+
+/// Disks that are reported.
+const DISKS: usize = 4;
+/// Collectors that a node has at most.
+const PASSES: usize = 4;
+/// Longest path, and longest name of a collector, that is reported.
+const LONGEST_TEXT: usize = 256;
+/// Figures change with every write to a disk: a report is written again when one has changed by this part of the disk.
+const STEP_PERCENT: u64 = 5;
+
+/// A filesystem that holds images.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct DiskState {
+    /// Where the runtime has its images.
+    pub path: String,
+    /// Size in bytes.
+    pub capacity_bytes: u64,
+    /// Bytes that are in use or reserved, as the thresholds of the agent count them.
+    pub used_bytes: u64,
+}
+
+impl DiskState {
+    /// Returns the use in percent, rounded down; 0 of a disk without a size.
+    #[must_use]
+    pub fn usage_percent(&self) -> u64 {
+        percent(self.used_bytes, self.capacity_bytes)
+    }
+}
+
+/// The last pass of a collector.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct LastPass {
+    /// `images` or `containers`.
+    pub collector: String,
+    /// When it ended, in milliseconds since the epoch.
+    pub at: i64,
+    /// True if it failed.
+    pub failed: bool,
+}
+
+/// Disks, images and passes of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct NodeState {
+    /// The disks of images.
+    pub disks: Vec<DiskState>,
+    /// Number of images; `None` where the runtime did not say it.
+    pub images: Option<u64>,
+    /// Their nominal size in bytes, as the runtime reports it.
+    pub image_bytes: Option<u64>,
+    /// Used bytes of the first disk that are neither images nor writable layers nor logs; `None` where that is not known.
+    pub unexplained_bytes: Option<u64>,
+    /// The last pass of each collector.
+    pub passes: Vec<LastPass>,
+}
+
+impl NodeState {
+    /// Cuts off what is beyond the bounds of a report.
+    pub(super) fn bound(&mut self) {
+        self.disks.retain(|disk| disk.path.len() <= LONGEST_TEXT);
+        self.disks.truncate(DISKS);
+        self.passes.retain(|pass| pass.collector.len() <= LONGEST_TEXT);
+        self.passes.truncate(PASSES);
+    }
+
+    /// Returns the use of the fullest disk in percent.
+    #[must_use]
+    pub fn fullest_percent(&self) -> u64 {
+        self.disks.iter().map(DiskState::usage_percent).max().unwrap_or_default()
+    }
+
+    /// Reports whether a pass failed.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.passes.iter().any(|pass| pass.failed)
+    }
+
+    /// Reports whether this is news to readers of an earlier state: another disk, a pass that fails or succeeds now, or
+    /// figures that have changed by a part of the disk.
+    pub(super) fn is_news_after(&self, before: &Self) -> bool {
+        let shape = |state: &Self| {
+            let disks = state.disks.iter().map(|disk| (disk.path.clone(), disk.capacity_bytes));
+            let passes = state.passes.iter().map(|pass| (pass.collector.clone(), pass.failed));
+            (disks.collect::<Vec<_>>(), passes.collect::<Vec<_>>(), state.unexplained_bytes.is_some())
+        };
+        if shape(self) != shape(before) {
+            return true;
+        }
+        let capacity = self.disks.first().map(|disk| disk.capacity_bytes).unwrap_or_default();
+        let unexplained =
+            [self, before].map(|state| percent(state.unexplained_bytes.unwrap_or_default(), capacity));
+        let used = self.disks.iter().zip(&before.disks);
+        let used = used.map(|(now, then)| [now.usage_percent(), then.usage_percent()]);
+        used.chain([unexplained]).any(|[now, then]| now.abs_diff(then) >= STEP_PERCENT)
+    }
+}
+
+/// Returns a part in percent, rounded down; 0 of nothing. Anyone who can change the Lease can write any numbers.
+fn percent(part: u64, whole: u64) -> u64 {
+    let percent = u128::from(part) * 100 / u128::from(whole.max(1));
+    if whole == 0 { 0 } else { u64::try_from(percent).unwrap_or(u64::MAX) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(used: u64, unexplained: Option<u64>, failed: bool) -> NodeState {
+        let disk = DiskState { path: "/var/lib/containerd".into(), capacity_bytes: 1_000, used_bytes: used };
+        let pass = LastPass { collector: "images".into(), at: 7, failed };
+        NodeState {
+            disks: vec![disk],
+            unexplained_bytes: unexplained,
+            passes: vec![pass],
+            ..NodeState::default()
+        }
+    }
+
+    /// Figures change all the time: a cluster of thousands of nodes is not asked to store each change.
+    #[test]
+    fn small_changes_are_no_news() {
+        let before = state(500, Some(100), false);
+        let later = NodeState { images: Some(9), image_bytes: Some(9), ..state(549, Some(149), false) };
+        let moved =
+            NodeState { passes: vec![LastPass { at: 8, ..later.passes[0].clone() }], ..later.clone() };
+        for (now, expected) in [
+            (before.clone(), false),
+            (later, false),
+            (moved, false),
+            (state(550, Some(100), false), true),
+            (state(450, Some(100), false), true),
+            (state(500, Some(150), false), true),
+            (state(500, None, false), true),
+            (state(500, Some(100), true), true),
+            (NodeState::default(), true),
+        ] {
+            assert_eq!(now.is_news_after(&before), expected, "{now:?}");
+        }
+        assert!(!NodeState::default().is_news_after(&NodeState::default()));
+    }
+
+    #[test]
+    fn a_state_is_bounded_and_takes_any_numbers() {
+        let mut hostile = state(u64::MAX, Some(u64::MAX), false);
+        hostile.disks[0].capacity_bytes = 0;
+        assert_eq!(hostile.fullest_percent(), 0);
+        hostile.disks[0].capacity_bytes = 1;
+        assert_eq!(hostile.fullest_percent(), u64::MAX);
+        assert!(!hostile.is_news_after(&hostile));
+        let long = DiskState { path: "x".repeat(LONGEST_TEXT + 1), ..hostile.disks[0].clone() };
+        hostile.disks = [vec![long], vec![hostile.disks[0].clone(); 9]].concat();
+        hostile.passes = vec![hostile.passes[0].clone(); 9];
+        hostile.bound();
+        assert_eq!((hostile.disks.len(), hostile.passes.len()), (DISKS, PASSES));
+        assert!(hostile.disks.iter().all(|disk| disk.path.len() <= LONGEST_TEXT));
+    }
+}
