@@ -19,6 +19,7 @@ struct LossLabels {
 pub(crate) struct LossMetrics {
     connections: Family<LossLabels, Counter>,
     streams: Family<LossLabels, Counter>,
+    delayed: Counter,
 }
 
 impl LossMetrics {
@@ -35,12 +36,22 @@ impl LossMetrics {
                 "kubegc_apiserver_reset_streams",
                 "Streams refused or reset: their peer granted no window, memory was short, or too many had no credentials",
             ),
+            delayed: registered(
+                catalogue,
+                "kubegc_apiserver_delayed_requests",
+                "Requests without credentials that were answered later, because their connection asks too often",
+            ),
         }
     }
 
     /// Counts a connection.
     pub(crate) fn connection(&self, reason: &'static str) {
         self.connections.get_or_create(&LossLabels { reason }).inc();
+    }
+
+    /// Counts a request that is answered later.
+    pub(crate) fn delayed(&self) {
+        self.delayed.inc();
     }
 
     /// Counts a stream.

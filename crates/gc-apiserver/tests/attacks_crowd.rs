@@ -8,9 +8,9 @@ mod support;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use support::crowd::{Attack, CONNECTIONS, Course, Kind, http1, withstand};
+use support::crowd::{Attack, CONNECTIONS, Course, Kind, withstand};
 use support::raw_http2::{PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame, get, preface, read_to_end};
-use support::victim::{Victim, dial};
+use support::victim::{Victim, dial, http1};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -59,8 +59,21 @@ fn plain(connector: &TlsConnector, to: SocketAddr, request: String) -> Attack {
     })
 }
 
+/// Sends over HTTP/1.1 without pause, and reads what it is answered if it `reads`.
+fn endless(connector: &TlsConnector, to: SocketAddr, reads: bool) -> Attack {
+    let connector = http1(connector);
+    Box::pin(async move {
+        let Ok(stream) = dial("127.0.0.1", to, &connector).await else { return };
+        let (mut answers, mut requests) = tokio::io::split(stream);
+        let some = "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(50);
+        let writing = async { while requests.write_all(some.as_bytes()).await.is_ok() {} };
+        let reading = async { while reads && matches!(answers.read(&mut [0; 4096]).await, Ok(1..)) {} };
+        tokio::join!(writing, reading);
+    })
+}
+
 /// Each with its name, and true if its connections are silenced: they come again after a while at the earliest.
-const KINDS: [(&str, Kind, bool); 10] = [
+const KINDS: [(&str, Kind, bool); 12] = [
     ("1,000 streams without a window", |connector, to| requests(0, 1_000)(connector, to), true),
     ("1,000 streams that are read", |connector, to| requests(65_535, 1_000)(connector, to), true),
     ("pings", |connector, to| frames(connector, to, frame(PING, 0, 0, &[0; 8])), true),
@@ -82,6 +95,8 @@ const KINDS: [(&str, Kind, bool); 10] = [
         },
         true,
     ),
+    ("health without pause", |connector, to| endless(&connector, to, false), true),
+    ("health without pause that is read", |connector, to| endless(&connector, to, true), true),
     (
         "handshakes, and nothing else",
         |connector, to| Box::pin(async move { drop(dial("127.0.0.1", to, &connector).await) }),
@@ -134,8 +149,11 @@ async fn administrators_are_answered_beside_crowds() {
 
 async fn beside_a_crowd(name: &str, kind: Kind, is_silenced: bool) {
     let mut victim = Victim::start("-d 524288");
-    let Course { lasted, connected, before, peak } =
-        withstand(&mut victim, name, kind, async |victim| victim.ask().await).await;
+    let Course { lasted, connected, before, peak } = withstand(&mut victim, name, kind, async |victim| {
+        victim.probe("127.0.0.1", "/livez").await;
+        victim.ask().await
+    })
+    .await;
     assert!(peak <= before + 128, "{name}: {before} MiB before, {peak} MiB at most");
     if is_silenced {
         let turns = 2 + lasted.as_millis() / SILENCE.as_millis();

@@ -7,13 +7,15 @@ mod support;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use gc_apiserver::{ExtensionAnswer, ExtensionBody, Listener, ListenerTls, Peer};
 use gc_registry::api::UserInfo;
 use hyper::body::Incoming;
 use serde_json::json;
-use support::crowd::{Attack, Course, Kind, http1, withstand};
-use support::victim::{self, Victim, dial};
+use support::crowd::{Attack, Course, Kind, withstand};
+use support::raw_http2::{REFUSED_STREAM, RST_STREAM, get, next, preface};
+use support::victim::{self, PATIENCE, Victim, dial, http1};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
@@ -32,11 +34,18 @@ const SCRAPE: &str =
 /// Bytes of the metrics.
 const LARGE: usize = 256 << 10;
 
+/// Path whose askers are trusted, as all are on loopback.
+const TRUSTED: &str = "/trusted";
+
 /// Answers health to everybody, and the rest to whoever shows the token.
 async fn answer(request: http::Request<Incoming>, peer: Peer) -> ExtensionAnswer {
     let token = request.headers().get("authorization").and_then(|value| value.to_str().ok());
     let (code, body) = match (request.uri().path(), token) {
         ("/healthz", _) => (200, "ok".to_owned()),
+        (TRUSTED, _) => {
+            peer.is_trusted();
+            (200, "ok".to_owned())
+        }
         (_, Some("Bearer good")) => {
             let groups = vec!["system:authenticated".to_owned()];
             peer.is_of(&UserInfo { name: "scraper".into(), groups, ..UserInfo::default() });
@@ -90,7 +99,7 @@ fn send(connector: &TlsConnector, to: SocketAddr, first: String, more: String) -
     })
 }
 
-const KINDS: [(&str, Kind); 8] = [
+const KINDS: [(&str, Kind); 9] = [
     ("connections that say nothing", |_, to| {
         Box::pin(async move {
             let Ok(mut stream) = plain(to).await else { return };
@@ -111,6 +120,17 @@ const KINDS: [(&str, Kind); 8] = [
     ("health, over and over", |connector, to| {
         send(&connector, to, String::new(), "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(50))
     }),
+    ("health, over and over, that is read", |connector, to| {
+        let connector = http1(&connector);
+        Box::pin(async move {
+            let Ok(stream) = dial(CROWD, to, &connector).await else { return };
+            let (mut answers, mut requests) = tokio::io::split(stream);
+            let some = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(50);
+            let writing = async { while requests.write_all(some.as_bytes()).await.is_ok() {} };
+            let reading = async { while matches!(answers.read(&mut [0; 4096]).await, Ok(1..)) {} };
+            tokio::join!(writing, reading);
+        })
+    }),
     ("tokens that nobody issued", |connector, to| {
         let one = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer forged\r\n\r\n";
         send(&connector, to, one.repeat(100), String::new())
@@ -123,14 +143,69 @@ const KINDS: [(&str, Kind); 8] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scrapers_are_answered_beside_crowds() {
-    for (name, kind) in KINDS {
+    let wanted = std::env::var("KUBEGC_ATTACK").unwrap_or_default();
+    for (name, kind) in KINDS.into_iter().filter(|(name, _)| name.contains(&wanted)) {
         beside_a_crowd(name, kind).await;
     }
 }
 
 async fn beside_a_crowd(name: &str, kind: Kind) {
     let mut victim = Victim::start("-d 524288");
-    let Course { before, peak, .. } =
-        withstand(&mut victim, name, kind, async |victim| victim.ask_for(SCRAPE).await).await;
+    let Course { before, peak, .. } = withstand(&mut victim, name, kind, async |victim| {
+        victim.probe("127.0.0.1", "/healthz").await;
+        victim.ask_for(SCRAPE).await
+    })
+    .await;
     assert!(peak <= before + 160, "{name}: {before} MiB before, {peak} MiB at most");
+}
+
+/// A listener in this process, without TLS.
+async fn start() -> SocketAddr {
+    Listener::new(None, PLACES).listen("127.0.0.1:0".parse().unwrap(), answer).await.unwrap()
+}
+
+/// As the API server does, and also where everybody is trusted.
+#[tokio::test]
+async fn floods_without_credentials_are_answered_at_a_pace() {
+    const AT_ONCE: usize = 64;
+    const PER_SECOND: usize = 8;
+    const COUNT: usize = AT_ONCE + PER_SECOND;
+    for path in ["/healthz", TRUSTED] {
+        let mut stream = TcpStream::connect(start().await).await.unwrap();
+        let begun = Instant::now();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        stream.write_all(request.repeat(COUNT).as_bytes()).await.unwrap();
+        let answered = async {
+            let mut read = String::new();
+            while read.matches("HTTP/1.1 200 OK\r\n").count() < COUNT {
+                let mut bytes = [0; 4096];
+                let length = stream.read(&mut bytes).await.unwrap();
+                assert_ne!(length, 0, "{path}: nothing is refused: {read}");
+                read.push_str(std::str::from_utf8(&bytes[..length]).unwrap());
+            }
+        };
+        tokio::time::timeout(PATIENCE, answered).await.expect("everything is answered");
+        assert!(begun.elapsed() >= Duration::from_secs(1), "{path}: {:?}", begun.elapsed());
+    }
+}
+
+/// Few streams are for those without credentials, as at the API server: an answer that waits is held in memory.
+#[tokio::test]
+async fn streams_without_credentials_are_few() {
+    const STREAMS: u32 = 90;
+    const ANSWERED: u32 = 8;
+    let mut stream = TcpStream::connect(start().await).await.unwrap();
+    let requests = (0..STREAMS).flat_map(|number| get(2 * number + 1, "/healthz"));
+    stream.write_all(&preface(0).into_iter().chain(requests).collect::<Vec<u8>>()).await.unwrap();
+    let refusals = async {
+        let mut refused = 0;
+        while refused < STREAMS - ANSWERED {
+            let frame = next(&mut stream).await.expect("the connection stays");
+            if frame.kind == RST_STREAM {
+                assert_eq!(frame.payload, REFUSED_STREAM.to_be_bytes());
+                refused += 1;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, refusals).await.expect("the others are refused");
 }

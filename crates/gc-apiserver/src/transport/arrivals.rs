@@ -43,7 +43,7 @@ pub(super) async fn shake_hands(
 ) -> io::Result<TlsStream<LentConnection<TcpStream>>> {
     // Whoever says nothing waits for no turn.
     stream.readable().await?;
-    let turn = client.doors().turn(client.address()).await;
+    let turn = client.doors().handshake(client.address()).await;
     let accepting = acceptor.accept(stream);
     tokio::pin!(accepting);
     if let Ok(shaken) = tokio::time::timeout(TURN, &mut accepting).await {

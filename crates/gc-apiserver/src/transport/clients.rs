@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,8 @@ use tokio::sync::{Notify, watch};
 
 use super::account::{Account, Charge, ClientStanding, OverBudget, soft_limit};
 use super::doors::Doors;
+use super::pace::Pace;
+use super::turns::Turn;
 use crate::loss_metrics::LossMetrics;
 
 /// Connections that may be open at once where files are no bound; more wait in the system's queue.
@@ -103,6 +105,10 @@ pub(crate) struct Client {
     opened: Instant,
     clients: Arc<Clients>,
     standing: AtomicU8,
+    /// Valid credentials were shown on it. Where everybody is trusted, it has a standing without them.
+    is_known: AtomicBool,
+    /// Of the answers until then.
+    pace: Pace,
     held: Arc<AtomicUsize>,
     /// Charge of the connection itself.
     base: Mutex<Option<Charge>>,
@@ -144,8 +150,26 @@ impl Client {
     }
 
     /// The way in, by which it came.
-    pub(crate) fn doors(&self) -> &Arc<Doors> {
+    pub(crate) fn doors(&self) -> &Doors {
         self.clients.doors()
+    }
+
+    /// Waits until an answer may be sent on it. One for whoever has shown no credentials waits if the connection has had many, then for its
+    /// turn among all such answers of the listener, so that few of them are worked on at once, however many ask, and then for whatever
+    /// else is ready.
+    pub(crate) async fn turn(&self) -> Option<Turn> {
+        if self.is_known.load(Ordering::Relaxed) {
+            return None;
+        }
+        let share = self.pace.count(Instant::now());
+        if !share.delay.is_zero() {
+            self.losses().delayed();
+            tokio::time::sleep(share.delay).await;
+        }
+        let turn = self.doors().answer(self.address, share.had).await;
+        // While tasks are ready, the runtime looks only now and then for what has arrived. A task that yields is resumed after that.
+        tokio::task::yield_now().await;
+        Some(turn)
     }
 
     /// Counts what happens to streams and connections by force.
@@ -185,6 +209,16 @@ impl Client {
 
     /// A user has shown valid credentials on this connection.
     pub(crate) fn authenticated(self: &Arc<Self>, user: &str, standing: ClientStanding) {
+        self.is_known.store(true, Ordering::Relaxed);
+        self.raise(user, standing);
+    }
+
+    /// Gives it the standing of a user, who has shown no credentials: whoever asks is trusted.
+    pub(crate) fn trusted(self: &Arc<Self>) {
+        self.raise("", ClientStanding::Authenticated);
+    }
+
+    fn raise(self: &Arc<Self>, user: &str, standing: ClientStanding) {
         if self.standing() < standing {
             self.clients.promote(self, user, standing);
         }
@@ -237,6 +271,11 @@ impl Client {
 
     fn base(&self) -> MutexGuard<'_, Option<Charge>> {
         self.base.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reports whether it has shown no credentials, and asks too often.
+    fn asks_too_often(&self) -> bool {
+        !self.is_known.load(Ordering::Relaxed) && self.pace.is_used_up(Instant::now())
     }
 
     /// Reports whether it can end unnoticed: it has had time for a request, and none is under way.
@@ -326,13 +365,14 @@ struct Register {
 }
 
 impl Register {
-    /// One of the largest group: one that is not served any longer, the oldest idle one, or the oldest.
+    /// One of the largest group: one that is not served any longer, one that asks too often, the oldest idle one, or the oldest.
     fn victim<K: Ord + Clone>(&self, groups: &Groups<K>) -> Option<Arc<Client>> {
         let candidates: Vec<&Arc<Client>> =
             groups.largest().filter_map(|number| self.open.get(&number)).collect();
-        let silenced = candidates.iter().find(|client| client.is_silenced());
-        let idle = silenced.or_else(|| candidates.iter().find(|client| client.is_idle()));
-        idle.or(candidates.first()).map(|client| Arc::clone(client))
+        let first = [Client::is_silenced, Client::asks_too_often, Client::is_idle]
+            .into_iter()
+            .find_map(|is_first: fn(&Client) -> bool| candidates.iter().find(|client| is_first(client)));
+        first.or(candidates.first()).map(|client| Arc::clone(client))
     }
 
     /// Cuts a connection off. Its place is free at once, and it is not chosen again.
@@ -360,7 +400,7 @@ pub(crate) struct Clients {
     limits: Limits,
     account: Arc<Account>,
     losses: LossMetrics,
-    doors: Arc<Doors>,
+    doors: Doors,
     register: Mutex<Register>,
     left: Notify,
 }
@@ -373,7 +413,7 @@ impl Clients {
     }
 
     /// The way in.
-    pub(crate) fn doors(&self) -> &Arc<Doors> {
+    pub(crate) fn doors(&self) -> &Doors {
         &self.doors
     }
 
@@ -432,6 +472,8 @@ impl Clients {
             opened: Instant::now(),
             clients: Arc::clone(self),
             standing: AtomicU8::new(0),
+            is_known: AtomicBool::new(false),
+            pace: Pace::default(),
             held,
             base: Mutex::new(Some(base)),
             anonymous_streams: AtomicUsize::new(0),
@@ -592,6 +634,29 @@ pub(crate) mod tests {
         administrator.client().authenticated("root", ClientStanding::Privileged);
         administrator.client().silence();
         assert!(!administrator.client().is_silenced() && is_cut_off(&administrator));
+    }
+
+    /// A probe that keeps its connection is not ended for the flood beside it.
+    #[tokio::test]
+    async fn connections_that_ask_too_often_go_before_idle_ones() {
+        let clients = clients(Limits { total: 4, anonymous: 3, authenticated: 3 }, 1 << 30);
+        let admit = || clients.admit(address("10.0.0.1")).unwrap();
+        let [probe, flood, trusted] = [admit(), admit(), admit()];
+        for one in [&flood, &trusted] {
+            for _ in 0..1_000 {
+                one.client().pace.count(Instant::now());
+            }
+        }
+        let waiting = tokio::time::timeout(Duration::from_millis(1), flood.client().turn());
+        assert!(waiting.await.is_err(), "a further answer waits");
+        assert!(probe.client().turn().await.is_some());
+        trusted.client().trusted();
+        assert!(trusted.client().asks_too_often(), "a standing is no credential");
+        let _more = [admit(), admit()];
+        assert_eq!([&probe, &flood, &trusted].map(is_cut_off), [false, true, false]);
+        trusted.client().authenticated("jane", ClientStanding::Authenticated);
+        assert!(!trusted.client().asks_too_often());
+        assert!(trusted.client().turn().await.is_none(), "users need no turn");
     }
 
     #[test]

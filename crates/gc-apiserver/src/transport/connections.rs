@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use http::header::{CONNECTION, HeaderName, UPGRADE};
-use http::{Extensions, HeaderMap, Method, Request, Response};
+use http::{Extensions, HeaderMap, Method, Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -14,11 +14,12 @@ use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::account::ClientStanding;
-use super::clients::{AdmittedConnection, Client, Ending, MAXIMUM_STREAMS};
+use super::clients::{AdmittedConnection, AnonymousStream, Client, Ending, MAXIMUM_STREAMS};
 use super::frames::FloodGuard;
 use super::stall::StallGuard;
 use super::streams::{
-    HeldBody, STREAM_WINDOW, SendingBody, StreamError, StreamExecutor, WindowPatience, request_bytes,
+    HeldBody, RefusedStream, STREAM_WINDOW, SendingBody, StreamError, StreamExecutor, WindowPatience,
+    request_bytes,
 };
 
 /// Maximum time to receive the header of a request.
@@ -115,6 +116,7 @@ pub(crate) async fn converse<I, B, F>(
     let service = hyper::service::service_fn(|request: Request<Incoming>| {
         let under_way = client.begin();
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        let is_multiplexed = request.version() == Version::HTTP_2;
         let asked = client.charge(request_bytes(&request)).map(|charge| (answer(request), charge));
         let client = Arc::clone(client);
         // Boxed, so that a stream whose answer waits to be sent does not hold the place of what made it.
@@ -123,13 +125,17 @@ pub(crate) async fn converse<I, B, F>(
                 client.losses().stream("memory");
                 return Err(StreamError::refused());
             };
-            match answering.await {
-                Ok(answer) => {
-                    drop(charge);
-                    SendingBody::answer(&client, under_way, answer, reads)
-                }
+            let mut answer = match answering.await {
+                Ok(answer) => answer,
                 Err(never) => match never {},
+            };
+            drop(charge);
+            if is_multiplexed {
+                limit_streams(&client, &mut answer);
             }
+            let sending = SendingBody::answer(&client, under_way, answer, reads)?;
+            let _turn = client.turn().await;
+            Ok(sending)
         }
         .boxed()
     });
@@ -158,6 +164,22 @@ pub(crate) async fn converse<I, B, F>(
         () = client.asked(Ending::Silenced) => {}
         ended = serving => report(ended),
         () = tokio::time::sleep(patience) => {}
+    }
+}
+
+/// Marks an answer as refused that is for nobody who is known, if the connection has as many such streams as it may have. Whoever
+/// answered may have counted the stream already.
+fn limit_streams<B>(client: &Arc<Client>, answer: &mut Response<B>) {
+    let extensions = answer.extensions_mut();
+    if client.standing() > ClientStanding::Anonymous
+        || extensions.get::<RefusedStream>().is_some()
+        || extensions.get::<Arc<AnonymousStream>>().is_some()
+    {
+        return;
+    }
+    match client.anonymous_stream() {
+        Some(stream) => drop(extensions.insert(Arc::new(stream))),
+        None => drop(extensions.insert(RefusedStream)),
     }
 }
 
@@ -194,7 +216,9 @@ mod tests {
     use super::*;
     use crate::transport::body::AnswerBody;
     use crate::transport::clients::tests::lone_client;
+    use crate::transport::pace::{BURST, PERIOD};
     use bytes::Bytes;
+    use std::time::Instant;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     const SHORT: IdlePatience =
@@ -233,5 +257,32 @@ mod tests {
         }
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
         assert!(!silent_after(preface).await.is_empty(), "settings, and a goodbye");
+    }
+
+    /// A client that does not wait for answers is answered at a pace, and is refused nothing.
+    #[tokio::test]
+    async fn a_flood_is_answered_at_a_pace() {
+        const MORE: u32 = 4;
+        let count = (BURST + MORE) as usize;
+        let (near, mut far) = tokio::io::duplex(64 << 10);
+        let answer = |_| async { Ok(Response::new(AnswerBody::Whole(Bytes::from_static(b"ok")))) };
+        let (admitted, begun) = (lone_client(), Instant::now());
+        let serving = converse(near, admitted.client(), Patience::default(), std::future::pending(), answer);
+        let client = async {
+            far.write_all(&b"GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(count)).await.unwrap();
+            let (mut read, mut answered) = (String::new(), 0);
+            while answered < count {
+                let mut bytes = [0; 4096];
+                let length = far.read(&mut bytes).await.unwrap();
+                assert_ne!(length, 0, "the connection stays: {read}");
+                read.push_str(std::str::from_utf8(&bytes[..length]).unwrap());
+                answered = read.matches("HTTP/1.1 200 OK\r\n").count();
+            }
+        };
+        let both = async {
+            tokio::select! { () = serving => panic!("the connection stays"), () = client => {} }
+        };
+        tokio::time::timeout(Duration::from_mins(1), both).await.expect("everything is answered");
+        assert!(begun.elapsed() >= MORE * PERIOD, "{:?}", begun.elapsed());
     }
 }

@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::account::{Account, ClientStanding, MemoryBudget};
+use super::account::{Account, MemoryBudget};
 use super::arrivals;
 use super::body::AnswerBody;
 use super::clients::{AdmittedConnection, Clients, Ending, Limits};
@@ -45,9 +45,10 @@ impl Peer {
         self.0.client().authenticated(&user.name, standing(user));
     }
 
-    /// Grants the connection the standing of a user: everybody who reaches the listener may ask for everything.
+    /// Grants the connection the standing of a user: everybody who reaches the listener may ask for everything. It is answered at the pace
+    /// of those without credentials all the same.
     pub fn is_trusted(&self) {
-        self.0.client().authenticated("", ClientStanding::Authenticated);
+        self.0.client().trusted();
     }
 
     /// The credentials of the request were no good. A connection on which none ever were is cut off after some.

@@ -33,13 +33,6 @@ pub struct Course {
     pub peak: usize,
 }
 
-/// Returns a connector that speaks HTTP/1.1.
-pub fn http1(connector: &TlsConnector) -> TlsConnector {
-    let mut config = connector.config().as_ref().clone();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    TlsConnector::from(Arc::new(config))
-}
-
 /// The time that a measurement lasts, if this is one.
 fn measured() -> Option<Duration> {
     std::env::var("KUBEGC_ATTACK_SECONDS").ok().map(|text| Duration::from_secs(text.parse().unwrap()))
@@ -57,16 +50,19 @@ pub async fn withstand(
     }
     let before = victim.resident().unwrap();
     let connected = Arc::new(AtomicUsize::new(0));
+    // On threads of their own: whoever asks is not to wait for the crowd's side of it.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let mut crowd = tokio::task::JoinSet::new();
     let begun = Instant::now();
     for _ in 0..CONNECTIONS {
         let (connected, connector, to) = (Arc::clone(&connected), victim.anonymous.clone(), victim.address);
-        crowd.spawn(async move {
+        let attack = async move {
             loop {
                 connected.fetch_add(1, Ordering::Relaxed);
                 kind(connector.clone(), to).await;
             }
-        });
+        };
+        crowd.spawn_on(attack, runtime.handle());
     }
     let (mut waited, mut peak) = (Vec::new(), before);
     while measured().map_or(waited.len() < REQUESTS, |time| begun.elapsed() < time) {
@@ -76,6 +72,7 @@ pub async fn withstand(
     }
     let (lasted, connected) = (begun.elapsed(), connected.load(Ordering::Relaxed));
     crowd.shutdown().await;
+    runtime.shutdown_background();
     waited.sort_unstable();
     let part = |of_thousand: usize| waited[(waited.len() * of_thousand / 1_000).min(waited.len() - 1)];
     println!(

@@ -110,6 +110,19 @@ impl Victim {
         dial(from, self.address, connector).await
     }
 
+    /// Asks for health over a new connection, as a kubelet does: without credentials.
+    pub async fn probe(&self, from: &str, path: &str) {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        let asked = async {
+            let mut stream = self.connect(from, &http1(&self.anonymous)).await.unwrap();
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer).await;
+            assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+        };
+        tokio::time::timeout(PATIENCE, asked).await.expect("the probe is answered");
+    }
+
     /// Lists namespaces over a new connection as the administrator, and says how long that took.
     pub async fn ask(&self) -> Duration {
         self.ask_for("GET /api/v1/namespaces HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await
@@ -136,6 +149,13 @@ impl Drop for Victim {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Returns a connector that speaks HTTP/1.1.
+pub fn http1(connector: &TlsConnector) -> TlsConnector {
+    let mut config = connector.config().as_ref().clone();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    TlsConnector::from(Arc::new(config))
 }
 
 fn connector(
