@@ -5,6 +5,9 @@
 //! A value that cannot be parsed deletes nothing and is reported by an Event. If both are given, the earlier one
 //! counts. An object that carries `kubegc.io/keep` is ignored here and by every other collector that decides by age,
 //! number or state; it is still deleted with its owner, and with its namespace.
+//!
+//! Whoever adds such an annotation has the object deleted, so that the API server asks whether the writer may do that. It cannot ask
+//! for what an aggregated API server serves: there, annotations count only in API groups that are named.
 
 pub mod foreign;
 mod sooner;
@@ -19,7 +22,8 @@ pub use sooner::deletes_sooner;
 
 use gc_types::{
     Effect, EffectId, Event, EventRecord, GoDuration, GoDurationError, Marks, ObjectKey, ObservedObject,
-    Outcome, PropagationPolicy, Reason, Request, ResourceId, ResourceVersion, Severity, Timestamp, Uid,
+    Outcome, PropagationPolicy, Reason, Request, ResourceId, ResourceInfo, ResourceVersion, Severity,
+    Timestamp, Uid,
 };
 
 use crate::collectors::{CollectorEntry, WATCH_DELETE, WRITE_EVENTS, Watches, rule};
@@ -47,7 +51,7 @@ pub(crate) const COLLECTOR: CollectorEntry = CollectorEntry {
     on_by_default: false,
     for_every_kind: true,
     watches: Watches::Everything,
-    flags: &["foreign-expiry"],
+    flags: &["expiry-aggregated-groups", "foreign-expiry"],
     rules: &[rule("*", "*", WATCH_DELETE), WRITE_EVENTS],
 };
 
@@ -78,6 +82,23 @@ pub enum BadMark {
         /// Expected form.
         expected: &'static str,
     },
+    /// It is on an object of an aggregated API server.
+    #[error(
+        "its annotations of expiry have no effect: an aggregated API server serves it, or it is not known that none does, and \
+         such a server is not asked whether writers may delete; --expiry-aggregated-groups={group} makes them count"
+    )]
+    Unchecked {
+        /// The API group.
+        group: Arc<str>,
+    },
+}
+
+/// Reports whether annotations on objects of this resource count: the API server itself serves it, and asks whether whoever adds one
+/// may delete the object; or its API group is one of these.
+#[must_use]
+pub fn is_honoured(info: &ResourceInfo, aggregated_groups: &[String]) -> bool {
+    // Versions are comparable where the store is the API server's own.
+    info.comparable_versions || aggregated_groups.iter().any(|group| **group == *info.gvr.group)
 }
 
 /// When an object expires by its annotations, and by which. `begins` is when its time to live begins, if that is
@@ -162,6 +183,8 @@ struct MarkedCache {
     unseen: BTreeMap<ResourceId, BTreeSet<ObjectKey>>,
     events: VecDeque<EventRecord>,
     counts: ExpiryCounts,
+    /// Resources whose writers nobody has asked whether they may delete, with their API groups.
+    unchecked: BTreeMap<ResourceId, Arc<str>>,
 }
 
 /// Counters since the start.
@@ -181,21 +204,43 @@ impl MarkedCache {
         let before = self.objects.get(&key);
         let is_reported =
             before.is_some_and(|before| before.uid == marked.uid && before.expiry == marked.expiry);
-        if let (Err(bad), false) = (&marked.expiry, is_reported) {
-            self.counts.invalid_seen += 1;
-            if self.events.len() < WAITING_EVENTS {
-                self.events.push_back(EventRecord {
-                    about: key.clone(),
-                    uid: marked.uid.clone(),
-                    severity: Severity::Warning,
-                    reason: INVALID_ANNOTATION,
-                    message: bad.to_string(),
-                });
+        if !is_reported && marked.expiry != Ok(None) {
+            let unchecked = self
+                .unchecked
+                .get(&key.resource)
+                .map(|group| BadMark::Unchecked { group: Arc::clone(group) });
+            if let Some(bad) = unchecked.as_ref().or(marked.expiry.as_ref().err()) {
+                self.report(&key, &marked.uid, bad);
             }
         }
         self.seen(&key);
         self.objects.insert(key.clone(), marked);
         dirty.push(key);
+    }
+
+    fn report(&mut self, key: &ObjectKey, uid: &Uid, bad: &BadMark) {
+        self.counts.invalid_seen += 1;
+        if self.events.len() < WAITING_EVENTS {
+            self.events.push_back(EventRecord {
+                about: key.clone(),
+                uid: uid.clone(),
+                severity: Severity::Warning,
+                reason: INVALID_ANNOTATION,
+                message: bad.to_string(),
+            });
+        }
+    }
+
+    /// Discovery says whether the writers of a resource were checked. What is known of its objects stays: it may say otherwise later.
+    fn served(&mut self, info: &ResourceInfo, is_checked: bool, dirty: &mut Vec<ObjectKey>) {
+        let was_checked = if is_checked {
+            self.unchecked.remove(&info.id).is_none()
+        } else {
+            self.unchecked.insert(info.id, Arc::clone(&info.gvr.group)).is_none()
+        };
+        if was_checked != is_checked {
+            dirty.extend(self.objects.keys().filter(|key| key.resource == info.id).cloned());
+        }
     }
 
     fn seen(&mut self, key: &ObjectKey) {
@@ -246,7 +291,8 @@ impl Collector for MarkedCollector {
     fn observe(&mut self, _observation: Observation, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) {}
 
     fn decide(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
-        let marked = self.cache.objects.get(key);
+        let is_checked = !self.cache.unchecked.contains_key(&key.resource);
+        let marked = self.cache.objects.get(key).filter(|_| is_checked);
         marked.map_or(Decision::Leave, |marked| marked.verdict(key, PropagationPolicy::Background, now))
     }
 }
@@ -261,6 +307,8 @@ pub struct ExpiryEngine {
     last: Option<ObservedObject>,
     next_event: u64,
     tools: Vec<ForeignTool>,
+    /// API groups of aggregated servers whose objects expire as well.
+    aggregated_groups: Vec<String>,
 }
 
 fn unreadable() -> Reason {
@@ -274,6 +322,7 @@ impl Default for ExpiryEngine {
             last: None,
             next_event: FIRST_EVENT,
             tools: Vec::new(),
+            aggregated_groups: Vec::new(),
         }
     }
 }
@@ -283,6 +332,12 @@ impl ExpiryEngine {
     #[must_use]
     pub fn with_foreign(self, tools: &[ForeignTool]) -> Self {
         Self { tools: tools.to_vec(), ..self }
+    }
+
+    /// Also honours the annotations of objects in these API groups, whichever server serves them.
+    #[must_use]
+    pub fn with_aggregated(self, groups: &[String]) -> Self {
+        Self { aggregated_groups: groups.to_vec(), ..self }
     }
 
     /// Takes in one event.
@@ -304,6 +359,10 @@ impl ExpiryEngine {
         self.nothing_followed();
         match event {
             Event::Observed(object) => self.last = Some(object),
+            Event::ResourceServed(info) => {
+                let is_checked = is_honoured(&info, &self.aggregated_groups);
+                self.engine.update(|collector, _, dirty| collector.cache.served(&info, is_checked, dirty));
+            }
             Event::Removed { key, .. } => self.remove(&key),
             Event::ListStarted(resource) => {
                 self.engine.update(|collector, _, _| collector.cache.list_started(resource));
@@ -320,6 +379,7 @@ impl ExpiryEngine {
             }
             Event::ResourceGone(resource) => {
                 let gone = self.engine.update(|collector, _, _| {
+                    collector.cache.unchecked.remove(&resource);
                     collector.cache.list_started(resource);
                     collector.cache.list_ended(resource)
                 });

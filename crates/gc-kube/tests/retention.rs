@@ -32,6 +32,8 @@ use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
+#[path = "retention/aggregated.rs"]
+mod aggregated;
 #[path = "retention/clocks.rs"]
 mod clocks;
 #[path = "retention/liars.rs"]
@@ -174,8 +176,11 @@ struct RunningCollector {
 
 impl World {
     async fn start() -> Self {
+        Self::start_as(ServerConfig::at("127.0.0.1:0".parse().unwrap())).await
+    }
+
+    async fn start_as(config: ServerConfig) -> Self {
         let registry = Registry::open(Arc::new(MemoryStorage::default()), Config::default()).unwrap();
-        let config = ServerConfig::at("127.0.0.1:0".parse().unwrap());
         let server = Server::start(config, Arc::new(registry)).await.unwrap();
         let way = server.in_process("admin");
         let admin = ApiClient::in_process(move |request| way.call(request));

@@ -36,6 +36,10 @@ use crate::journal::Journal;
 use crate::notices::{NoticeOptions, NoticeSender};
 use crate::outside::{OutsideOptions, positive};
 
+mod left_out;
+
+use left_out::LeftOut;
+
 /// The heading of these flags in help texts.
 pub const HEADING: &str = "Collectors";
 
@@ -67,6 +71,10 @@ pub struct ControllerOptions {
     /// Other tools whose annotations and labels let objects expire as well: kube-janitor, k8s-ttl-controller, kyverno
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = str::parse::<ForeignTool>)]
     pub foreign_expiry: Vec<ForeignTool>,
+    /// API groups of aggregated API servers whose objects expire by annotation as well: those servers do not check that
+    /// whoever adds an annotation may delete the object
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub expiry_aggregated_groups: Vec<String>,
     /// The webhook for notices of policies.
     #[command(flatten)]
     pub notices: NoticeOptions,
@@ -87,6 +95,7 @@ impl Default for ControllerOptions {
                 CLEAN_UP_PERIOD_MILLISECONDS.unsigned_abs(),
             ),
             foreign_expiry: Vec::new(),
+            expiry_aggregated_groups: Vec::new(),
             notices: NoticeOptions::default(),
             outside: OutsideOptions::default(),
         }
@@ -115,9 +124,15 @@ impl ControllerOptions {
         // An unusable provider is reported before anything starts.
         self.outside.provider()?;
         self.notices.webhook()?;
-        if !self.foreign_expiry.is_empty() && !enabled.contains(&Controller::Expiry) {
+        let of_expiry = [
+            ("foreign-expiry", self.foreign_expiry.is_empty()),
+            ("expiry-aggregated-groups", self.expiry_aggregated_groups.is_empty()),
+        ];
+        if let Some((flag, _)) = of_expiry.iter().find(|(_, is_empty)| !is_empty)
+            && !enabled.contains(&Controller::Expiry)
+        {
             return Err(crate::UsageError::new(format!(
-                "--foreign-expiry needs {}; add it to --controllers",
+                "--{flag} needs {}; add it to --controllers",
                 Controller::Expiry
             )));
         }
@@ -452,10 +467,14 @@ impl Starter<'_> {
             .restrained_by(surroundings.restraints.clone())
             .named(controller.event_source())
             .with_clock(Arc::clone(&surroundings.clock));
-        let engine = ExpiryEngine::default().with_foreign(tools);
+        let engine = ExpiryEngine::default()
+            .with_foreign(tools)
+            .with_aggregated(&self.settings.expiry_aggregated_groups);
+        let left_out = LeftOut::new(&self.settings.expiry_aggregated_groups);
         let engine = Instrumented::new(engine, surroundings.activity.of(controller), 0);
         surroundings.activity.add_board(collector.board());
         let observer = surroundings.observer(controller, &collector.table());
+        let observer = Arc::new(Observers(vec![observer, Arc::new(left_out)]));
         self.running.add(|stopped| async move { drop(collector.run(engine, observer, stopped).await) });
     }
 

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use super::*;
-use gc_types::{DeletionState, Outcome};
+use gc_types::{DeletionState, Gvr, Outcome, Scope};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -235,6 +235,62 @@ fn a_bad_annotation_is_reported_once_and_deletes_nothing() {
     // Another mistake is reported again.
     observe_marks(&mut engine, "a", 9, Some(marks(Some("later"), None, None)));
     assert!(matches!(engine.poll_effect().unwrap().request, Request::RecordEvent(_)));
+}
+
+/// An aggregated API server does not ask whether a writer may delete: whoever may patch its objects would delete them.
+#[test]
+fn annotations_of_aggregated_servers_count_only_in_groups_that_are_named() {
+    let served = |group: &str, is_aggregated: bool| {
+        Event::ResourceServed(ResourceInfo {
+            id: CONFIG_MAPS,
+            gvr: Gvr { group: group.into(), version: "v1".into(), resource: "widgets".into() },
+            kind: "Widget".into(),
+            scope: Scope::Namespaced,
+            served_api_versions: vec![format!("{group}/v1").into()],
+            watched: true,
+            comparable_versions: !is_aggregated,
+        })
+    };
+    let expired = || Some(marks(Some("0"), None, None));
+    let is_deleted = |effect: &Effect| matches!(effect.request, Request::Delete { .. });
+    for (group, is_aggregated, expected) in [
+        ("aggregated.example.com", false, true),
+        ("aggregated.example.com", true, false),
+        ("named.example.com", true, true),
+    ] {
+        let mut engine = engine().with_aggregated(&["named.example.com".to_owned()]);
+        engine.handle(served(group, is_aggregated));
+        observe_marks(&mut engine, "plain", 1, None);
+        observe_marks(&mut engine, "a", 2, expired());
+        let effect = engine.poll_effect().unwrap();
+        assert_eq!(is_deleted(&effect), expected, "{group} {is_aggregated}");
+        if !expected {
+            let Request::RecordEvent(note) = &effect.request else { panic!("{effect:?}") };
+            assert_eq!((&note.about, note.reason), (&key("a"), INVALID_ANNOTATION));
+            assert!(note.message.ends_with(&format!("--expiry-aggregated-groups={group} makes them count")));
+            engine.handle(Event::Done(effect.id, Outcome::Applied(None)));
+            observe_marks(&mut engine, "a", 3, expired());
+        }
+        engine.handle(Event::Tick(at(1_000_000)));
+        assert_eq!(engine.poll_effect(), None, "{group} {is_aggregated}: it is reported once");
+    }
+    // Discovery learns later who serves it: what was observed before counts from then on.
+    let mut engine = self::engine();
+    engine.handle(served("aggregated.example.com", true));
+    observe_marks(&mut engine, "a", 2, expired());
+    let note = engine.poll_effect().unwrap();
+    engine.handle(Event::Done(note.id, Outcome::Applied(None)));
+    assert_eq!(engine.poll_effect(), None);
+    engine.handle(served("aggregated.example.com", false));
+    assert!(is_deleted(&engine.poll_effect().unwrap()));
+    // And the other way round, before its time has come.
+    let mut engine = self::engine();
+    engine.handle(served("aggregated.example.com", false));
+    observe_marks(&mut engine, "a", 2, Some(marks(Some("1h"), None, None)));
+    assert_eq!(engine.poll_effect(), None);
+    engine.handle(served("aggregated.example.com", true));
+    engine.handle(Event::Tick(at(7200)));
+    assert_eq!(engine.poll_effect(), None);
 }
 
 /// Objects without annotations cost no memory and no decision.
