@@ -116,7 +116,7 @@ async fn streams_without_a_window_are_few_and_are_reset() {
     }
 }
 
-/// Sends so many requests at once over HTTP/1.1, and reads as many answers.
+/// Sends this many requests at once over HTTP/1.1, and reads as many answers.
 async fn pipelined(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), count: usize) {
     let request = "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
     stream.write_all(request.repeat(count).as_bytes()).await.unwrap();

@@ -183,7 +183,7 @@ struct MarkedCache {
     unseen: BTreeMap<ResourceId, BTreeSet<ObjectKey>>,
     events: VecDeque<EventRecord>,
     counts: ExpiryCounts,
-    /// Resources whose writers nobody has asked whether they may delete, with their API groups.
+    /// Resources whose writers were never checked for the permission to delete, with their API groups.
     unchecked: BTreeMap<ResourceId, Arc<str>>,
 }
 

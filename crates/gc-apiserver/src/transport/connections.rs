@@ -167,7 +167,7 @@ pub(crate) async fn converse<I, B, F>(
     }
 }
 
-/// Marks an answer as refused that is for nobody who is known, if the connection has as many such streams as it may have. Whoever
+/// Marks an answer as refused on a connection without valid credentials, if the connection has as many such streams as it may have. Whoever
 /// answered may have counted the stream already.
 fn limit_streams<B>(client: &Arc<Client>, answer: &mut Response<B>) {
     let extensions = answer.extensions_mut();

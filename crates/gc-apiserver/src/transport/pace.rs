@@ -1,4 +1,4 @@
-//! The pace at which a connection is answered that has shown no credentials: a burst at once, and then so many requests a second. Further
+//! The pace at which a connection is answered that has shown no credentials: a burst at once, and then a number of requests a second. Further
 //! ones wait, and are not refused: the client sends no faster than it is answered, and has no reason to come again.
 
 use std::sync::{Mutex, PoisonError};
@@ -53,7 +53,7 @@ mod tests {
     fn floods_wait_and_probes_do_not() {
         let now = Instant::now();
         let seconds = |seconds: u32| now + Duration::from_secs(seconds.into());
-        // Requests that come at once, every so many seconds; how often; the delay of the very last one.
+        // Requests at once, the seconds between two bursts, the number of bursts, the delay of the very last request.
         let table = [
             ("a probe", 1, 1, 1_000, Duration::ZERO),
             ("a burst of ten", 10, 2, 1_000, Duration::ZERO),

@@ -1,4 +1,4 @@
-//! Annotations on what another API server serves behind the first one: nobody has asked it whether their writers may delete.
+//! Annotations on what another API server serves behind the first one: no rule asks whether their writers may delete.
 
 use gc_apiserver::{AccessConfig, RequestHeaders};
 use gc_collectors::expiry::ExpiryEngine;
