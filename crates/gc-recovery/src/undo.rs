@@ -324,8 +324,10 @@ async fn bind(client: &ApiClient, catalog: &Catalog, step: &Step, claim: &Value)
         Err(error) if error.is(StatusCode::NOT_FOUND) => return Ok(()),
         Err(error) => return Err(format!("it was created, but volume {volume} could not be read: {error}")),
     };
-    if found["spec"]["claimRef"]["uid"] != step.place.uid || !found["metadata"]["deletionTimestamp"].is_null()
-    {
+    let is_another = found["spec"]["claimRef"]["uid"] != step.place.uid;
+    // What is recycled is emptied, also below a claim that is bound to it meanwhile.
+    let is_recycled = found["spec"]["persistentVolumeReclaimPolicy"] == "Recycle";
+    if is_another || is_recycled || !found["metadata"]["deletionTimestamp"].is_null() {
         return Ok(());
     }
     // Without the version of the old claim, the binder takes the reference for one of this claim.

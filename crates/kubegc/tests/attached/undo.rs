@@ -580,6 +580,35 @@ fn only_what_controllers_make_again_is_left_to_them() {
     );
 }
 
+/// A claim gets the volume back that it had, if that has kept its data; one that is recycled is emptied, whatever is bound to it.
+#[test]
+fn a_claim_is_bound_to_its_retained_volume_and_to_no_recycled_one() {
+    const VOLUMES: &str = "/api/v1/persistentvolumes";
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let records = Records::of(&server);
+    let (size, modes) = (json!({"storage": "1Gi"}), json!(["ReadWriteOnce"]));
+    for (name, policy) in [("kept", "Retain"), ("emptied", "Recycle")] {
+        let volume = json!({"metadata": {"name": name}, "spec": {"capacity": size, "accessModes": modes,
+            "persistentVolumeReclaimPolicy": policy, "nfs": {"server": "nfs.example.com", "path": "/data"},
+            "claimRef": {"namespace": "default", "name": name, "uid": format!("uid-{name}")}}});
+        admin.create(VOLUMES, &volume);
+        let released = json!({"status": {"phase": "Released"}});
+        assert_eq!(admin.send(Method::PATCH, &format!("{VOLUMES}/{name}/status"), &released).0, 200);
+        let spec = json!({"spec": {"accessModes": modes, "storageClassName": "", "volumeName": name,
+            "resources": {"requests": size}}});
+        let claim = object("v1", "PersistentVolumeClaim", "default", name, spec);
+        records.add("persistentvolumeclaims", [(1_000, claim)]);
+    }
+    let (code, out, error) = records.undo(&server.kubeconfig, &["--since", "10m", "--yes"]);
+    assert_eq!(code, Some(0), "{out}{error}");
+    for (name, is_bound) in [("kept", true), ("emptied", false)] {
+        let claim = admin.get(&format!("/api/v1/namespaces/default/persistentvolumeclaims/{name}")).1;
+        let volume = admin.get(&format!("{VOLUMES}/{name}")).1;
+        assert_eq!(volume["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"], is_bound, "{volume}");
+    }
+}
+
 /// The most memory that a command has held, KiB, and its output.
 const MEASURED: &str = "import resource, subprocess, sys
 done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)
