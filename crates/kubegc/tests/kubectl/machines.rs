@@ -209,22 +209,16 @@ fn neither_an_id_without_a_zone_nor_a_name_of_ones_own_proves_an_absence() {
     );
 }
 
-/// IRSA: EC2 is asked with the keys of the role that the token of the cluster gives, and not with those of the instance. The port
-/// of the scheme, which the endpoint names, is not signed, as it is not sent.
+/// IRSA and EKS Pod Identity: EC2 is asked with the keys of the role that a token of the cluster gives, and not with those of the
+/// instance. The port of the scheme, which the endpoint names, is not signed, as it is not sent.
 #[test]
-fn ec2_is_asked_with_the_role_of_the_web_identity_and_signed_as_sent() {
+fn ec2_is_asked_with_the_role_of_the_pod_and_signed_as_sent() {
     const ASSUMED: &str = "<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>\
         <AccessKeyId>ASIA1</AccessKeyId><SecretAccessKey>of-the-role</SecretAccessKey><SessionToken>t</SessionToken>\
         <Expiration>2999-01-01T00:00:00Z</Expiration></Credentials></AssumeRoleWithWebIdentityResult>\
         </AssumeRoleWithWebIdentityResponse>";
+    const KEYS: &str = r#"{"AccessKeyId":"ASIA1","SecretAccessKey":"of-the-role","Token":"t","Expiration":"2999-01-01T00:00:00Z"}"#;
     let Some(listener) = aws::at_port_of_scheme(80) else { return };
-    let (seen, token) = (Arc::<Mutex<Vec<String>>>::default(), tempfile::NamedTempFile::new().unwrap());
-    std::fs::write(token.path(), "of-the-cluster").unwrap();
-    let tokens = Arc::clone(&seen);
-    let sts = serve(free(), move |request| {
-        tokens.lock().unwrap().push(String::from_utf8_lossy(&request.body).into_owned());
-        (200, ASSUMED.to_owned())
-    });
     let ec2 = serve(listener, |request| {
         let is_of_role =
             request.headers.get("authorization").is_some_and(|text| text.contains("Credential=ASIA1/"));
@@ -237,19 +231,34 @@ fn ec2_is_asked_with_the_role_of_the_web_identity_and_signed_as_sent() {
         }
     });
     assert!(ec2.ends_with(":80/"), "{ec2}");
-    let environment = [
-        ("AWS_WEB_IDENTITY_TOKEN_FILE", token.path().to_str().unwrap()),
-        ("AWS_ROLE_ARN", "arn:aws:iam::1:role/r"),
-        ("AWS_ENDPOINT_URL_STS", &sts),
-    ];
-    let arguments = ["--cloud-aws-region=us-east-1".to_owned(), format!("--cloud-aws-endpoint={ec2}")];
-    let Some(up) = Up::start_under(&environment, &arguments) else { return };
-    nodes(&up, &[("one", "aws:///us-east-1a/i-00000001", "Unknown")]);
-    pass_until(&up, Duration::from_mins(1), "an answer", || {
-        assert_eq!(told(&up, "one", "NodeLookupFailed"), "");
-        up.shown().contains("kubegc_node_lookups_total{answer=\"running\"}")
+    let token = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(token.path(), "of-the-cluster").unwrap();
+    let token = token.path().to_str().unwrap();
+    let seen = Arc::<Mutex<Vec<String>>>::default();
+    let tokens = Arc::clone(&seen);
+    // STS is sent a form; the agent of Pod Identity is asked with the token in a header.
+    let roles = serve(free(), move |request| {
+        tokens.lock().unwrap().push(format!("{request:?} {}", String::from_utf8_lossy(&request.body)));
+        (200, if request.line.starts_with("POST ") { ASSUMED } else { KEYS }.to_owned())
     });
-    assert!(seen.lock().unwrap()[0].contains("WebIdentityToken=of-the-cluster"));
+    let web_identity = [
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", token),
+        ("AWS_ROLE_ARN", "arn:aws:iam::1:role/r"),
+        ("AWS_ENDPOINT_URL_STS", &roles),
+    ];
+    let pod_identity =
+        [("AWS_CONTAINER_CREDENTIALS_FULL_URI", &*roles), ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token)];
+    for environment in [&web_identity[..], &pod_identity] {
+        let arguments = ["--cloud-aws-region=us-east-1".to_owned(), format!("--cloud-aws-endpoint={ec2}")];
+        let Some(up) = Up::start_under(environment, &arguments) else { return };
+        nodes(&up, &[("one", "aws:///us-east-1a/i-00000001", "Unknown")]);
+        pass_until(&up, Duration::from_mins(1), "an answer", || {
+            assert_eq!(told(&up, "one", "NodeLookupFailed"), "");
+            up.shown().contains("kubegc_node_lookups_total{answer=\"running\"}")
+        });
+        let asked = std::mem::take(&mut *seen.lock().unwrap());
+        assert!(asked[0].contains("of-the-cluster"), "{asked:?}");
+    }
 }
 
 /// Many users read Events: the path and the query of a webhook's URL, which may hold a token, are not in them.
@@ -270,7 +279,7 @@ fn a_command_that_complains_answers_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let (command, child) = (folder.path().join("machines"), folder.path().join("child"));
     let body = "#!/bin/sh\nset -e\ncat >/dev/null\nhead -c 200000 /dev/zero | tr '\\0' 'e' >&2\n\
-        sleep 100000 >/dev/null 2>&1 &\necho $! > CHILD.new\nmv CHILD.new CHILD\n\
+        sleep 300 >/dev/null 2>&1 &\necho $! > CHILD.new\nmv CHILD.new CHILD\n\
         echo '{\"apiVersion\":\"kubegc.io/v1alpha1\",\"kind\":\"MachineLookup\",\"node\":{\"name\":\"n1\",\"providerID\":\"\"},\
         \"machine\":{\"state\":\"Running\"}}'\n";
     std::fs::write(&command, body.replace("CHILD", child.to_str().unwrap())).unwrap();

@@ -1,6 +1,6 @@
 //! The journal that is kept by default: of `kubegc up` and of `kubegc run`.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 
 use http::Method;
@@ -153,6 +153,36 @@ fn run_keeps_a_journal_without_a_flag() {
     let (code, said, error) = kubegc(&["journal"], &foreign);
     assert_eq!((code, &*said), (Some(1), ""), "{error}");
     assert!(error.contains("whether a collector leads cannot be seen"), "{error}");
+}
+
+/// A process that was killed while it wrote leaves a part of a line: the next entry has a line of its own.
+#[test]
+fn an_entry_after_a_torn_line_is_found() {
+    let server = Kubegc::start("apiserver");
+    let admin = Admin::of(&server);
+    let file = server.folder.path().join("torn");
+    let journal = file.to_str().unwrap();
+    let flags = [&QUICK_LEASE[..], &["--journal", journal]].concat();
+    let recorded = |name: &str| {
+        let object = format!("--object=cm/{name}-leaf");
+        let line = ["journal", "--journal", journal, &object, "-n", "default", "--verb=delete", "-o", "json"];
+        let (code, out, error) = kubegc(&line, &server.kubeconfig);
+        assert_eq!(code, Some(0), "{error}");
+        entries(&out).len()
+    };
+    let collect = |name: &str| {
+        let mut run = Run::start(&server, &flags);
+        until("it is ready", || run.is_ready() && run.leads());
+        collect_family(&admin, name);
+        until("it is recorded", || recorded(name) == 1);
+        run.signal(Signal::TERM);
+        run.wait();
+    };
+    collect("first");
+    let mut torn = std::fs::File::options().append(true).open(&file).unwrap();
+    torn.write_all(br#"{"verb":"delete","resource":"configmaps","name":"to"#).unwrap();
+    collect("second");
+    assert_eq!((recorded("first"), recorded("second")), (1, 1));
 }
 
 /// A word that no entry has is a mistake of whoever asks, and not an empty journal.
