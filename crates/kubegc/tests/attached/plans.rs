@@ -12,7 +12,7 @@ use crate::support_proxy::{Fault, Proxy};
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 
-/// The plan of a deletion, which may hang or be refused in parts.
+/// The plan of a deletion, which may get stuck or be refused in parts.
 fn planned(kubeconfig: &Path, object: &str) -> Value {
     let (_, out, error) = kubegc(&["plan", "delete", object, "-o", "json"], kubeconfig);
     serde_json::from_str(&out).unwrap_or_else(|_| panic!("{object}: {out}{error}"))
@@ -122,7 +122,7 @@ fn only_what_is_known_to_come_back_is_promised() {
     }
 }
 
-/// Scripts tell apart what works, what fails, what was asked for wrongly and what hangs.
+/// Scripts tell apart what works, what fails, what was asked for wrongly and what is stuck.
 #[test]
 fn each_exit_code_of_a_plan_has_one_meaning() {
     let server = Kubegc::start("apiserver");
