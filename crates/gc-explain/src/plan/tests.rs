@@ -464,6 +464,31 @@ fn what_a_policy_keeps_stays_with_what_depends_on_it() {
     }
 }
 
+/// A policy refuses that `a` loses its reference to `c`, which goes; when its other owner is gone as well, it is deleted.
+#[test]
+fn a_release_that_a_policy_refuses_puts_off_no_deletion() {
+    let mut survey = with_policies(&[]);
+    let map = |name: &str, owners: &[&str]| {
+        let owner = |name: &&str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": name});
+        let owners: Vec<Value> = owners.iter().map(owner).collect();
+        json!({"metadata": {"namespace": "n", "name": name, "uid": name, "resourceVersion": "1", "ownerReferences": owners}})
+    };
+    for object in [map("c", &[]), map("b", &["c"]), map("a", &["c", "b"])] {
+        survey.observe(CONFIG_MAP, serde_json::from_value(object).unwrap());
+    }
+    survey.complete();
+    let key = ObjectKey { resource: CONFIG_MAP, namespace: "n".into(), name: "c".into() };
+    let target = Target { key, uid: Uid::new("c"), policy: Some(PropagationPolicy::Background) };
+    let spec = json!({
+        "matchConstraints": {"resourceRules": [
+            {"operations": ["UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]},
+        "validations": [{"expression": "!has(oldObject.metadata.labels.keep)", "message": "kept"}],
+    });
+    let radius = planned_with(policy(&spec, &json!({})), &survey, &[target]);
+    assert_eq!(fates(&radius), ["a Deleted", "b Deleted", "c Deleted"]);
+    assert_eq!((radius.stuck, radius.refused), (vec![], vec![]));
+}
+
 /// A foreground deletion that waits for an object which a policy keeps does not end.
 #[test]
 fn a_foreground_deletion_waits_for_what_a_policy_keeps() {

@@ -350,9 +350,21 @@ impl Rehearsal {
             if !has_changed {
                 return Ok(());
             }
+            let before = self.progress_made();
             self.run(stage)?;
             self.note_progress();
+            // What was refused is tried again: another request may be due by now, such as a deletion in place of a release.
+            if self.was_refused && self.progress_made() != before {
+                self.was_refused = false;
+                self.engine.handle(Event::Released(None));
+                is_repeated = true;
+            }
         }
+    }
+
+    /// The numbers of objects that are marked and gone, which only rise.
+    fn progress_made(&self) -> (usize, usize) {
+        (self.progress.marked.len(), self.progress.gone.len())
     }
 
     /// Releases what nothing holds any more, and begins the deletions that are due. Whether there was something to do.
