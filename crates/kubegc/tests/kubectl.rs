@@ -15,8 +15,18 @@ mod driver;
 mod grpc;
 #[path = "kubectl/machines.rs"]
 mod machines;
+#[path = "kubectl/pasted.rs"]
+mod pasted;
 #[path = "kubectl/protection.rs"]
 mod protection;
+#[path = "../../gc-inspect/tests/cluster/situations/shared/mod.rs"]
+#[allow(
+    dead_code,
+    unused_imports,
+    clippy::needless_pass_by_value,
+    reason = "shared with the tests of gc-inspect"
+)]
+mod situations;
 #[path = "kubectl/storage.rs"]
 mod storage;
 mod support;

@@ -15,8 +15,8 @@ use gc_recovery::undo::{self, UndoAnswer};
 use gc_types::{PropagationPolicy, Timestamp};
 use serde_json::{Value, json};
 
-use super::objects::{deployment, held, map, node, pod};
-use super::{PATIENCE, Situation, World};
+use super::PATIENCE;
+use super::shared::{Situation, World, deployment, held, map, node, pod};
 
 const NAMESPACE: &str = "shop";
 /// All ages are the same a day later.

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::objects::{claim, conditions, definition_of, deployment, held, map, node, object, pod, volume};
-use super::{NAMESPACE, Situation, TEN_MINUTES, UID, map_situation};
+use super::table::{TEN_MINUTES, map_situation};
+use super::{NAMESPACE, Situation, UID};
 
 /// One retention policy of the cluster is about ConfigMaps with this label.
 const LABEL: &str = "acme.dev/build";
@@ -66,7 +67,7 @@ fn provisioned_volume(name: &str) -> Value {
 
 pub(super) fn situations() -> Vec<Situation> {
     let base = map_situation;
-    let policies = include_str!("../../../../../deploy/crds/retentionpolicies.yaml");
+    let policies = include_str!("../../../../../../deploy/crds/retentionpolicies.yaml");
     let policies = serde_saphyr::from_str(policies).unwrap();
     let mut bound = volume("pv-bound", "Retain", &[]);
     bound["spec"]["claimRef"] =

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-pub(super) fn object(kind: &str, name: &str, more: Value) -> Value {
+pub(crate) fn object(kind: &str, name: &str, more: Value) -> Value {
     let api_version = match kind {
         "Job" => "batch/v1",
         "Deployment" | "ReplicaSet" => "apps/v1",
@@ -28,11 +28,11 @@ pub(super) fn object(kind: &str, name: &str, more: Value) -> Value {
     object
 }
 
-pub(super) fn map(name: &str, more: Value) -> Value {
+pub(crate) fn map(name: &str, more: Value) -> Value {
     object("ConfigMap", name, more)
 }
 
-pub(super) fn pod(name: &str, node: &str, more: Value) -> Value {
+pub(crate) fn pod(name: &str, node: &str, more: Value) -> Value {
     let mut pod = object("Pod", name, more);
     let volumes = pod["volumes"].take();
     pod.as_object_mut().unwrap().remove("volumes");
@@ -49,7 +49,7 @@ pub(super) fn pod(name: &str, node: &str, more: Value) -> Value {
 /// Age of the nodes' reports, which answers show in whole days: half a day from where that number changes.
 const HEARTBEAT_HOURS_AGO: i64 = 327 * 24 + 12;
 
-pub(super) fn node(name: &str, ready: &str) -> Value {
+pub(crate) fn node(name: &str, ready: &str) -> Value {
     let reported = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(HEARTBEAT_HOURS_AGO);
     let reported = reported.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let condition = json!({"type": "Ready", "status": ready, "reason": "KubeletReady",
@@ -57,7 +57,7 @@ pub(super) fn node(name: &str, ready: &str) -> Value {
     object("Node", name, json!({"status": {"conditions": [condition]}}))
 }
 
-pub(super) fn claim(name: &str, volume: &str, more: Value) -> Value {
+pub(crate) fn claim(name: &str, volume: &str, more: Value) -> Value {
     let mut claim = object("PersistentVolumeClaim", name, more);
     claim["spec"] = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
     if !volume.is_empty() {
@@ -66,7 +66,7 @@ pub(super) fn claim(name: &str, volume: &str, more: Value) -> Value {
     claim
 }
 
-pub(super) fn job(name: &str, ttl: Option<i64>, finished_seconds_ago: i64) -> Value {
+pub(crate) fn job(name: &str, ttl: Option<i64>, finished_seconds_ago: i64) -> Value {
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     let mut job = object("Job", name, json!({"spec": {"template": template}}));
     if let Some(ttl) = ttl {
@@ -83,7 +83,7 @@ pub(super) fn job(name: &str, ttl: Option<i64>, finished_seconds_ago: i64) -> Va
     job
 }
 
-pub(super) fn deployment(name: &str, ready: i64) -> Value {
+pub(crate) fn deployment(name: &str, ready: i64) -> Value {
     let labels = json!({"app": name});
     object(
         "Deployment",
@@ -96,16 +96,16 @@ pub(super) fn deployment(name: &str, ready: i64) -> Value {
     )
 }
 
-pub(super) fn held() -> Value {
+pub(crate) fn held() -> Value {
     json!({"finalizers": ["widgets.acme.dev/hold"]})
 }
 
-pub(super) fn definition() -> Value {
+pub(crate) fn definition() -> Value {
     definition_of("widgets")
 }
 
 /// The definition of a kind by its plural name.
-pub(super) fn definition_of(plural: &str) -> Value {
+pub(crate) fn definition_of(plural: &str) -> Value {
     let singular = plural.trim_end_matches('s');
     let kind = format!("{}{}", singular[..1].to_uppercase(), &singular[1..]);
     object(
@@ -121,7 +121,7 @@ pub(super) fn definition_of(plural: &str) -> Value {
 }
 
 /// Gadgets in two versions, with a conversion webhook that does not answer.
-pub(super) fn converted_definition() -> Value {
+pub(crate) fn converted_definition() -> Value {
     let version = |name: &str| {
         json!({"name": name, "served": true, "storage": name == "v1",
                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
@@ -140,13 +140,13 @@ pub(super) fn converted_definition() -> Value {
     )
 }
 
-pub(super) fn conditions(kind: &str, message: &str) -> Value {
+pub(crate) fn conditions(kind: &str, message: &str) -> Value {
     json!({"kind": "NamespaceStatus", "metadata": {}, "status": {"conditions": [
         {"type": kind, "status": "True", "reason": "Failed", "message": message,
          "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
 }
 
-pub(super) fn volume(name: &str, policy: &str, finalizers: &[&str]) -> Value {
+pub(crate) fn volume(name: &str, policy: &str, finalizers: &[&str]) -> Value {
     let mut volume = object("PersistentVolume", name, json!({"finalizers": finalizers}));
     volume["spec"] = json!({
         "capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": policy,
