@@ -14,12 +14,13 @@ pub mod roster;
 mod status;
 #[cfg(test)]
 mod tests;
+pub mod unused;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use gc_types::{Evidence, GoDuration, PropagationPolicy, Reason, codes};
+use gc_types::{Evidence, GoDuration, ObjectKey, PropagationPolicy, Reason, codes};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -27,6 +28,7 @@ use crate::collectors::{CollectorEntry, WATCH, WATCH_DELETE, WRITE_EVENTS, Watch
 
 use cron::Schedule;
 pub use look::{Assessment, Group, Item, name_matches};
+use unused::{Unused, WireUnused};
 
 /// Group of the policies.
 pub const GROUP: &str = "kubegc.io";
@@ -135,6 +137,8 @@ struct Rules {
     newest: Option<Newest>,
     max_age_milliseconds: Option<i64>,
     ttl: Option<Ttl>,
+    /// Alone, if at all.
+    unused: Option<Unused>,
 }
 
 /// Combination of several rules.
@@ -160,10 +164,11 @@ impl Join {
 }
 
 impl Rules {
-    const NONE: Self = Self { join: Join::Top, newest: None, max_age_milliseconds: None, ttl: None };
+    const NONE: Self =
+        Self { join: Join::Top, newest: None, max_age_milliseconds: None, ttl: None, unused: None };
 
     fn has_time(&self) -> bool {
-        self.max_age_milliseconds.is_some() || self.ttl.is_some()
+        self.max_age_milliseconds.is_some() || self.ttl.is_some() || self.unused.is_some()
     }
 
     /// Reports whether an object is due that is surplus in its group, or too old.
@@ -277,6 +282,22 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// The Lease of the recorder that it needs, if it deletes what is unused.
+    #[must_use]
+    pub fn recorder(&self) -> Option<&Arc<str>> {
+        self.rules.unused.as_ref().map(|unused| &unused.recorder)
+    }
+
+    /// The command that restores an object that it has deleted.
+    fn undo_command(&self, key: &ObjectKey) -> String {
+        let namespace =
+            if key.namespace.is_empty() { String::new() } else { format!(" -n {}", key.namespace) };
+        let kind = unused::kind_name(&self.api_version, &self.kind).to_lowercase();
+        format!("kubegc undo {kind}/{}{namespace} --records DIR", key.name)
+    }
+}
+
 /// The errors of a policy found so far.
 struct Problems {
     found: Vec<Problem>,
@@ -326,6 +347,7 @@ struct WireSpec {
     keep_newest: Option<WireNewest>,
     max_age: Option<String>,
     ttl_after: Option<WireTtl>,
+    unused: Option<WireUnused>,
     any: Option<WireRules>,
     all: Option<WireRules>,
     notice: Option<WireNotice>,
@@ -442,7 +464,17 @@ impl WireSpec {
         );
         let top =
             WireRules { keep_newest: self.keep_newest, max_age: self.max_age, ttl_after: self.ttl_after };
-        let rules = rules(top, self.any, self.all, finishes, problems);
+        let unused = self.unused.map(|unused| unused.understand(secret, problems));
+        let rules = match unused {
+            Some(_) if top.is_empty() && self.any.is_none() && self.all.is_none() => {
+                Rules { unused, ..Rules::NONE }
+            }
+            Some(_) => {
+                problems.add("unused", "no other rule is written beside it");
+                Rules::NONE
+            }
+            None => rules(top, self.any, self.all, finishes, problems),
+        };
         let labels = labels(self.selector, problems);
         let fields = fields(self.fields, problems);
         let condition = self.condition.as_deref().and_then(|text| condition(text, problems));
@@ -519,6 +551,7 @@ fn rules(
         newest: wire.keep_newest.map(|newest| newest.understand(finishes, problems)),
         max_age_milliseconds: wire.max_age.map(|text| problems.duration("maxAge", &text)),
         ttl: wire.ttl_after.map(|ttl| ttl.understand(finishes, problems)),
+        unused: None,
     };
     problems.place = "spec";
     rules
@@ -666,6 +699,22 @@ impl WireNewest {
             }
         };
         Newest { count, per, by_finish }
+    }
+}
+
+impl WireUnused {
+    fn understand(self, is_secret: bool, problems: &mut Problems) -> Unused {
+        let recorder = self.recorder.unwrap_or_else(|| unused::RECORDER.to_owned());
+        if recorder
+            .split_once('/')
+            .is_none_or(|(namespace, name)| namespace.is_empty() || name.is_empty() || name.contains('/'))
+        {
+            problems.add("unused.recorder", format!("{recorder:?} is not NAMESPACE/NAME of a Lease"));
+        }
+        if is_secret {
+            problems.add("unused", "Secrets are not recorded as a kind, so that none could be restored");
+        }
+        Unused { milliseconds: problems.duration("unused.for", &self.duration), recorder: recorder.into() }
     }
 }
 

@@ -185,6 +185,14 @@ mod tests {
             json!({"notice": {"before": "0s"}}),
             json!({"notice": {}}),
             json!({"notice": {"before": "24h"}, "keepNewest": {"count": 1}}),
+            json!({"maxAge": null, "unused": {"for": "168h"}}),
+            json!({"maxAge": null, "unused": {"for": "168h", "recorder": "kubegc/recorder"}}),
+            json!({"maxAge": null, "unused": {"for": "168h", "recorder": "recorder"}}),
+            json!({"maxAge": null, "unused": {"for": "0h"}}),
+            json!({"maxAge": null, "unused": {}}),
+            json!({"unused": {"for": "168h"}}),
+            json!({"maxAge": null, "any": {"maxAge": "1h"}, "unused": {"for": "168h"}}),
+            json!({"maxAge": null, "unused": {"for": "168h"}, "target": {"apiVersion": "v1", "kind": "Secret"}}),
             json!({"notice": {"before": "24h"}, "maxAge": null, "all": {"maxAge": "1d", "keepNewest": {"count": 1}}}),
         ];
         let by_parser = [

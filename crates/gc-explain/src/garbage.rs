@@ -10,12 +10,13 @@ mod references;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use gc_collectors::policies::unused::{UNUSED_SEEN, UNUSED_SINCE};
 use gc_ownership::{Conclusion, ReferenceState};
 use gc_types::{Timestamp, parse_quantity};
 use serde_json::{Value, json};
 
 use others::Others;
-pub use quarantine::{Mark, MarkChange, UNUSED_BECAUSE, UNUSED_SINCE};
+pub use quarantine::{Mark, MarkChange, UNUSED_BECAUSE};
 pub use references::{Reference, Usable, Uses};
 
 use crate::catalog::Resource;
@@ -191,6 +192,8 @@ pub struct Report {
     pub unseen: Vec<String>,
     /// Objects that an earlier report has marked as unused, and since when.
     pub marked: BTreeMap<Place, String>,
+    /// When a look has confirmed these marks for the last time.
+    pub seen: BTreeMap<Place, String>,
 }
 
 impl Report {
@@ -267,6 +270,7 @@ pub struct Garbage {
     old_replica_sets: Vec<OldReplicaSet>,
     history_limits: BTreeMap<String, i64>,
     marked: BTreeMap<Place, String>,
+    seen: BTreeMap<Place, String>,
     missing: BTreeSet<(Place, Usable, String)>,
     more_missing: usize,
     unseen: Vec<String>,
@@ -321,6 +325,9 @@ impl Garbage {
     fn note_mark(&mut self, place: &Place, metadata: &Value) {
         if let Some(since) = metadata["annotations"][UNUSED_SINCE].as_str() {
             self.marked.insert(place.clone(), since.to_owned());
+        }
+        if let Some(seen) = metadata["annotations"][UNUSED_SEEN].as_str() {
+            self.seen.insert(place.clone(), seen.to_owned());
         }
     }
 
@@ -517,7 +524,7 @@ impl Garbage {
         }));
         findings.sort_by(|a, b| (a.code, &a.place).cmp(&(b.code, &b.place)));
         let unseen = self.unseen.into_iter().chain(outlook.unknown.iter().cloned()).collect();
-        Report { findings, more_missing: self.more_missing, unseen, marked: self.marked }
+        Report { findings, more_missing: self.more_missing, unseen, marked: self.marked, seen: self.seen }
     }
 
     fn unused(&self) -> Vec<Finding> {

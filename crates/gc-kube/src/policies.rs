@@ -17,6 +17,7 @@ use futures::future::BoxFuture;
 use gc_collectors::engine::CollectorState;
 use gc_collectors::measures;
 use gc_collectors::policies::roster::{Member, Observation, StatusWrite, Target, Watch};
+use gc_collectors::policies::unused::Heartbeat;
 use gc_collectors::policies::{GROUP, KIND, RESOURCE, VERSION};
 use gc_controller::concurrency::ConcurrencyOptions;
 use gc_controller::controller::{Controller, Surroundings as _, until};
@@ -51,6 +52,8 @@ const STANDING_PAUSE: Duration = Duration::from_secs(1);
 const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
 /// A discovery that is older may have missed a kind that has just been defined.
 const DISCOVERY_FRESH: Duration = Duration::from_secs(2);
+/// Time between two reads of the Leases of recorders.
+const HEARTBEAT_PERIOD: Duration = Duration::from_secs(5);
 /// The shortest sleep before a status is written.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
@@ -68,6 +71,8 @@ enum News {
     Discovered(Result<Discovery, DiscoveryError>),
     /// A status was written, and this is the policy now; or it was not.
     Written(StatusWrite, Option<Value>),
+    /// The Leases of recorders, as far as they could be read.
+    Heartbeats(Vec<(Arc<str>, Option<Heartbeat>)>),
 }
 
 /// The policies of one API server.
@@ -115,6 +120,8 @@ impl PolicyCollector {
             served: None,
             discover_at: None,
             discovering: false,
+            heartbeats_at: None,
+            reading_heartbeats: false,
             events_made: 0,
             tasks: JoinSet::new(),
         };
@@ -157,6 +164,9 @@ struct PolicyAdapter {
     served: Option<(Discovery, Instant)>,
     discover_at: Option<Instant>,
     discovering: bool,
+    /// When the Leases of recorders are read next, while a policy needs them.
+    heartbeats_at: Option<Instant>,
+    reading_heartbeats: bool,
     events_made: u64,
     /// Watches, discoveries, and statuses that are being written (of each policy one at a time).
     tasks: JoinSet<()>,
@@ -174,6 +184,7 @@ impl Adapter for PolicyAdapter {
         for news in batch {
             self.take_news(news, engine);
         }
+        self.read_heartbeats(engine);
         engine.settle();
     }
 
@@ -192,6 +203,7 @@ impl Adapter for PolicyAdapter {
         if engine.roster.newest_watch() > self.newest_watch {
             self.rewatch(self.newest_watch, engine);
         }
+        self.read_heartbeats(engine);
         if self.discover_at.is_some_and(|at| at <= Instant::now()) && !self.discovering {
             (self.discover_at, self.discovering) = (None, true);
             let (client, sink) = (self.client.clone(), self.sink.clone());
@@ -212,7 +224,8 @@ impl Adapter for PolicyAdapter {
     fn next_wake(&self, may_write: bool, engine: &Policies) -> Option<Instant> {
         let written = engine.next_status().filter(|_| may_write);
         let written = written.map(|at| Instant::now() + until(at, steady_now()).max(SHORTEST_SLEEP));
-        written.into_iter().chain(self.discover_at.filter(|_| !self.discovering)).min()
+        let heartbeats = self.heartbeats_at.filter(|_| !self.reading_heartbeats);
+        written.into_iter().chain(self.discover_at.filter(|_| !self.discovering)).chain(heartbeats).min()
     }
 }
 
@@ -221,6 +234,13 @@ impl PolicyAdapter {
         match news {
             News::Objects { watch, observation } => return engine.roster.observe(watch, observation),
             News::Written(write, stored) => return engine.roster.written(&write, stored.as_ref()),
+            News::Heartbeats(read) => {
+                self.reading_heartbeats = false;
+                for (lease, heartbeat) in read {
+                    engine.roster.take_heartbeat(&lease, heartbeat);
+                }
+                return;
+            }
             News::Discovered(discovered) => return self.take_discovered(discovered, engine),
             News::PoliciesStarted => engine.roster.list_started(),
             News::PoliciesSynced => engine.roster.synced(),
@@ -229,6 +249,31 @@ impl PolicyAdapter {
         }
         // Watches that could not be started wait for the next discovery: statuses arrive here as well, all the time.
         self.rewatch(self.newest_watch, engine);
+    }
+
+    /// Reads the Leases of the recorders that policies need, from time to time.
+    fn read_heartbeats(&mut self, engine: &Policies) {
+        let needed = engine.roster.recorders();
+        if needed.is_empty() {
+            self.heartbeats_at = None;
+            return;
+        }
+        let now = Instant::now();
+        if self.reading_heartbeats || *self.heartbeats_at.get_or_insert(now) > now {
+            return;
+        }
+        self.heartbeats_at = Some(now + HEARTBEAT_PERIOD);
+        self.reading_heartbeats = true;
+        let (client, sink) = (self.client.clone(), self.sink.clone());
+        self.tasks.spawn(async move {
+            let mut read = Vec::new();
+            for lease in needed {
+                let heartbeat = read_heartbeat(&client, &lease).await;
+                read.push((lease, heartbeat));
+            }
+            // An error says that the collector has ended.
+            let _ = sink.send(vec![News::Heartbeats(read)]).await;
+        });
     }
 
     fn take_policy(&mut self, object: &Value, engine: &mut Policies) {
@@ -419,4 +464,20 @@ async fn write_status(client: &ApiClient, name: &str, body: &Value) -> Option<Va
             None
         }
     }
+}
+
+/// Reads the Lease of a recorder, `NAMESPACE/NAME`; nothing if there is none, or the answer is something else. It is listed, as everything
+/// that policies are about is: no further permission is needed.
+async fn read_heartbeat(client: &ApiClient, lease: &str) -> Option<Heartbeat> {
+    let (namespace, name) = lease.split_once('/')?;
+    let mut path = "/apis/coordination.k8s.io/v1/namespaces/".to_owned();
+    crate::resources::push_segment(&mut path, namespace);
+    path.push_str("/leases?fieldSelector=metadata.name%3D");
+    crate::resources::push_segment(&mut path, name);
+    let request =
+        Request::builder().uri(path).header(ACCEPT, "application/json").body(Full::default()).ok()?;
+    let answer = client.call(request).await.ok().filter(|answer| answer.head.status.is_success())?;
+    let list: Value = serde_json::from_slice(&answer.body).ok()?;
+    let mut leases = list["items"].as_array().filter(|_| list["kind"] == "LeaseList")?.iter();
+    leases.find(|lease| lease["metadata"]["name"] == name).map(Heartbeat::of)
 }

@@ -8,6 +8,7 @@ pub mod backup;
 mod backups;
 mod bucket;
 mod changes;
+pub mod heartbeat;
 pub mod policy;
 pub mod prepare;
 pub mod recorder;

@@ -108,6 +108,11 @@ impl RecordingPolicy {
         !NEVER.contains(&resource) && self.resources.iter().any(|wanted| name_matches(wanted, resource))
     }
 
+    /// Reports whether every deletion of a resource is recorded, whatever the namespace.
+    pub(crate) fn keeps_all(&self, resource: &str) -> bool {
+        self.watches(resource) && resource != "secrets" && self.include.is_empty() && self.exclude.is_empty()
+    }
+
     /// Returns the patterns that match none of these resources, such as a misspelt one.
     pub fn unmatched<'a>(&'a self, served: &'a [String]) -> impl Iterator<Item = &'a str> {
         let matches = |pattern: &str| served.iter().any(|name| name_matches(pattern, name));

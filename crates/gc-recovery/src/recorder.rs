@@ -14,10 +14,12 @@ use gc_types::ResourceId;
 use http::{Method, StatusCode};
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::MissedTickBehavior;
 
 use super::bucket::FLUSH_PERIOD;
 use super::changes::send;
+use super::heartbeat::{self, Coverage, Heartbeat, RecorderLease};
 use super::policy::RecordingPolicy;
 use super::records::Sink;
 
@@ -28,9 +30,23 @@ const PRUNE_PERIOD: Duration = Duration::from_mins(10);
 
 /// Records until it is dropped, or until the disk is full.
 pub async fn record(client: ApiClient, policy: RecordingPolicy, store: &mut Sink) -> anyhow::Result<()> {
+    record_with_lease(client, policy, store, None).await
+}
+
+/// Records until it is dropped, or until the disk is full, and meanwhile renews a Lease that says what is recorded.
+pub async fn record_with_lease(
+    client: ApiClient,
+    policy: RecordingPolicy,
+    store: &mut Sink,
+    lease: Option<RecorderLease>,
+) -> anyhow::Result<()> {
     let policy = Arc::new(policy);
+    let coverage = Coverage::default();
+    let mut heartbeat = lease.map(Heartbeat::of);
+    let mut beat = tokio::time::interval(heartbeat::PERIOD);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (sink, mut records) = mpsc::channel(QUEUED_BATCHES);
-    let mut watches: BTreeMap<String, tokio::task::AbortHandle> = BTreeMap::new();
+    let mut watches: BTreeMap<String, ResourceWatch> = BTreeMap::new();
     let mut tasks = JoinSet::new();
     let mut look = tokio::time::interval(DISCOVERY_PERIOD);
     let mut prune = tokio::time::interval(PRUNE_PERIOD);
@@ -44,10 +60,14 @@ pub async fn record(client: ApiClient, policy: RecordingPolicy, store: &mut Sink
                 store.append(&record)?;
             }
             _ = flush.tick() => store.flush(),
+            _ = beat.tick(), if heartbeat.is_some() => if let Some(heartbeat) = &mut heartbeat {
+                heartbeat.renew(&client, &coverage).await;
+            },
             _ = prune.tick() => store.prune(gather::now())?,
             _ = look.tick() => match discover(&client).await {
                 Ok(served) => {
-                    follow(&client, &policy, &served, &sink, &mut watches, &mut tasks);
+                    let recording = Recording { policy: &policy, sink: &sink, coverage: &coverage };
+                    follow(&client, recording, &served, &mut watches, &mut tasks);
                     if !std::mem::replace(&mut is_reported, true) {
                         let recorded = check(&client, &policy, &served).await?;
                         tracing::info!(resources = recorded, server = client.address(), "recording deletions");
@@ -98,13 +118,27 @@ async fn check(client: &ApiClient, policy: &RecordingPolicy, served: &Discovery)
     Ok(recorded)
 }
 
+/// What is recorded, where it goes, and what of it is being recorded.
+#[derive(Clone, Copy)]
+struct Recording<'a> {
+    policy: &'a Arc<RecordingPolicy>,
+    sink: &'a mpsc::Sender<Record>,
+    coverage: &'a Coverage,
+}
+
+/// The watch of a resource.
+struct ResourceWatch {
+    task: AbortHandle,
+    api_version: String,
+    kind: String,
+}
+
 /// Begins the watches of what is served now and selected, and ends those of what is not served any more.
 fn follow(
     client: &ApiClient,
-    policy: &Arc<RecordingPolicy>,
+    Recording { policy, sink, coverage }: Recording<'_>,
     served: &Discovery,
-    sink: &mpsc::Sender<Record>,
-    watches: &mut BTreeMap<String, tokio::task::AbortHandle>,
+    watches: &mut BTreeMap<String, ResourceWatch>,
     tasks: &mut JoinSet<()>,
 ) {
     let mut wanted = BTreeMap::new();
@@ -119,7 +153,8 @@ fn follow(
         // A failed discovery says nothing of what is missing.
         let stays = wanted.contains_key(name) || served.is_unclear(group);
         if !stays {
-            watch.abort();
+            watch.task.abort();
+            coverage.forget(&watch.api_version, &watch.kind);
         }
         stays
     });
@@ -129,16 +164,17 @@ fn follow(
             continue;
         }
         let (news_sink, news) = mpsc::channel(QUEUED_BATCHES);
-        let identity = (name.clone(), info.gvr.api_version(), info.kind.to_string());
+        let (api_version, kind) = (info.gvr.api_version(), info.kind.to_string());
+        let identity = (name.clone(), api_version.clone(), kind.clone());
         let watch = watch_objects(client.clone(), info, "", news_sink);
-        let sorted = sort(news, Arc::clone(policy), sink.clone(), identity);
+        let sorted = sort(news, Arc::clone(policy), sink.clone(), identity, coverage.clone());
         let task = tasks.spawn(
             async move {
                 futures::join!(watch, sorted);
             }
             .boxed(),
         );
-        watches.insert(name, task);
+        watches.insert(name, ResourceWatch { task, api_version, kind });
     }
 }
 
@@ -148,10 +184,19 @@ async fn sort(
     policy: Arc<RecordingPolicy>,
     sink: mpsc::Sender<Record>,
     (resource, api_version, kind): (String, String, String),
+    coverage: Coverage,
 ) {
+    let keeps_all = policy.keeps_all(&resource);
     while let Some(batch) = news.recv().await {
         for item in batch {
-            let ObjectNews::Gone(mut object) = item else { continue };
+            let mut object = match item {
+                ObjectNews::Gone(object) => object,
+                ObjectNews::ListStarted | ObjectNews::Synced if keeps_all => {
+                    coverage.note(&api_version, &kind, item == ObjectNews::Synced);
+                    continue;
+                }
+                _ => continue,
+            };
             let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
             if !policy.keeps(&resource, text("namespace"), text("name")) {
                 continue;

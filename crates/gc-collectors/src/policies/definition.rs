@@ -152,6 +152,21 @@ fn ttl_after() -> Value {
     })
 }
 
+fn unused() -> Value {
+    json!({
+        "type": "object",
+        "description": "Objects are due that every look of `kubegc garbage --quarantine` has found certainly unused for this long.",
+        "required": ["for"],
+        "properties": {
+            "for": duration("A duration such as 168h or 7d."),
+            "recorder": {
+                "type": "string", "maxLength": 317, "pattern": "^[a-z0-9.-]+/[a-z0-9.-]+$",
+                "description": "Namespace and name of the Lease of the recorder (`kubegc recorder --lease`) that keeps what is deleted. Default kube-system/kubegc-recorder.",
+            },
+        },
+    })
+}
+
 fn rules(description: &str) -> Value {
     json!({
         "type": "object", "minProperties": 1, "description": description,
@@ -175,7 +190,7 @@ fn spec_rules() -> Value {
                    (has(self.fields) && self.fields.exists(f, !f.path.matches(r'^(\\.metadata|\\[.metadata.\\])([.\\[]|$)')))";
     json!([
         rule(
-            &format!("{top} || has(self.any) || has(self.all)"),
+            &format!("{top} || has(self.any) || has(self.all) || has(self.unused)"),
             "at least one of keepNewest, maxAge and ttlAfter is required; without them nothing is due",
         ),
         rule(
@@ -194,6 +209,14 @@ fn spec_rules() -> Value {
         rule(
             &format!("self.target.apiVersion.contains('/') || self.target.kind != 'Secret' || !({content})"),
             "the contents of Secrets are never read: select them by labels and metadata",
+        ),
+        rule(
+            &format!("!has(self.unused) || !({top} || has(self.any) || has(self.all))"),
+            "no other rule is written beside unused",
+        ),
+        rule(
+            "!has(self.unused) || self.target.apiVersion.contains('/') || self.target.kind != 'Secret'",
+            "Secrets are not recorded as a kind, so that none that is unused could be restored",
         ),
         rule(
             "!has(self.notice) || !(has(self.keepNewest) || (has(self.any) && has(self.any.keepNewest)) || \
@@ -269,6 +292,7 @@ fn spec() -> Value {
             "keepNewest": keep_newest(),
             "maxAge": max_age(),
             "ttlAfter": ttl_after(),
+            "unused": unused(),
             "any": rules("One of these rules makes an object due; the same as to write them in spec itself."),
             "all": rules("All of these rules together make an object due."),
             "notice": {
@@ -334,6 +358,10 @@ fn status() -> Value {
                     "deleted": {"type": "integer", "format": "int64"},
                     "failed": {"type": "integer", "format": "int64"},
                     "error": {"type": "string"},
+                    "undo": {
+                        "type": "array", "items": {"type": "string"},
+                        "description": "Commands that restore the first of what the run has deleted as unused.",
+                    },
                 },
             },
             "nextRun": {"type": "string", "format": "date-time"},

@@ -16,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::cron::Schedule;
 use super::look::{Assessment, Group, Item};
+use super::unused::is_recent;
 use super::{Join, Policy, Problem};
 use crate::division::{Division, MovedItems};
 use crate::engine::{Collector, Decision, EndedRequest, Engine, FIRST_EVENT, Observation, reason};
@@ -27,6 +28,8 @@ pub const CONTINUOUS_PAUSE_MILLISECONDS: i64 = 10_000;
 pub const TRIES_PER_RUN: u32 = 3;
 /// The reason of the Event that announces a deletion.
 pub const NOTICE: &str = "RetentionNotice";
+/// Maximum number of commands that restore what a run has deleted, in its status.
+const UNDO_COMMANDS: usize = 10;
 /// Number of bytes of a SHA-256 that identify a specification.
 const DIGEST_BYTES: usize = 16;
 
@@ -41,6 +44,8 @@ pub(super) struct Run {
     pub(super) failed: u64,
     /// The message of the last failure.
     pub(super) error: Option<String>,
+    /// Commands that restore the first of what it has deleted as unused.
+    pub(super) undo: Vec<String>,
 }
 
 /// The objects that are due by one policy.
@@ -72,6 +77,10 @@ pub(super) struct PolicyCollector {
     notices: Notices,
     /// The first list is complete: later observations are new or changed objects.
     has_been_listed: bool,
+    /// The last look that has found an object unused.
+    newest_look: Option<Timestamp>,
+    /// A recorder keeps what is deleted, as far as a policy needs one.
+    is_recorded: bool,
 }
 
 /// The notice of one object.
@@ -105,6 +114,8 @@ impl PolicyCollector {
             name,
             notices: Notices { until: announced_until, ..Notices::default() },
             has_been_listed: false,
+            newest_look: None,
+            is_recorded: policy.recorder().is_none(),
             policy,
             items: BTreeMap::new(),
             unseen: BTreeSet::new(),
@@ -143,6 +154,7 @@ impl PolicyCollector {
             let noticed = NoticeState { uid: item.uid.clone(), at: at.after(-before) };
             self.notices.noticed.entry(key.clone()).or_insert(noticed);
         }
+        self.newest_look = self.newest_look.max(item.seen);
         let (order, group) = (item.order, item.group.clone());
         match self.wakes(&key, &item) {
             // Notices are given, and the delay after them begins, when the time is next set.
@@ -338,8 +350,27 @@ impl PolicyCollector {
         &self.unclear
     }
 
+    /// Reports whether a look has confirmed a moment ago that an object is unused, where that matters.
+    fn is_confirmed(&self, key: &ObjectKey, now: Timestamp) -> bool {
+        self.policy.recorder().is_none()
+            || self.items.get(key).and_then(|item| item.seen).is_some_and(|seen| is_recent(seen, now))
+    }
+
+    /// Reports whether a run would find something that it may delete.
+    fn has_confirmed(&self, now: Timestamp) -> bool {
+        self.policy.recorder().is_none()
+            || self.is_recorded
+                && self.newest_look.is_some_and(|seen| is_recent(seen, now))
+                && self.open.iter().any(|(_, key)| self.is_confirmed(key, now))
+    }
+
+    pub(super) fn is_recorded(&self) -> bool {
+        self.is_recorded
+    }
+
     fn begin(&mut self, now: Timestamp, dirty: &mut Vec<ObjectKey>) {
-        self.chosen = self.open.iter().take(self.policy.most_per_run).map(|(_, key)| key.clone()).collect();
+        let confirmed = self.open.iter().map(|(_, key)| key).filter(|key| self.is_confirmed(key, now));
+        self.chosen = confirmed.take(self.policy.most_per_run).cloned().collect();
         self.run = Some(Run { begun: now, ..Run::default() });
         dirty.extend(self.chosen.iter().cloned());
     }
@@ -361,8 +392,12 @@ impl Collector for PolicyCollector {
 
     fn observe(&mut self, _observation: Observation, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) {}
 
-    fn decide(&mut self, key: &ObjectKey, _now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
+    fn decide(&mut self, key: &ObjectKey, now: Timestamp, _dirty: &mut Vec<ObjectKey>) -> Decision {
         if !self.chosen.contains(key) {
+            return Decision::Leave;
+        }
+        if !self.is_recorded || !self.is_confirmed(key, now) {
+            self.chosen.remove(key);
             return Decision::Leave;
         }
         let (Some(item), Some(why)) = (self.items.get(key), self.why(key)) else {
@@ -376,7 +411,8 @@ impl Collector for PolicyCollector {
             resource_version: Some(item.resource_version),
             policy: self.policy.propagation,
         };
-        let facts = [why, super::fact(&self.name)];
+        let undo = self.policy.recorder().map(|_| format!("{} restores it", self.policy.undo_command(key)));
+        let facts: Vec<String> = [why, super::fact(&self.name)].into_iter().chain(undo).collect();
         Decision::Act(request, reason(gc_types::codes::DUE_BY_POLICY, item.resource_version, &facts))
     }
 
@@ -388,7 +424,11 @@ impl Collector for PolicyCollector {
         let Some(run) = &mut self.run else { return };
         let error = match outcome {
             Outcome::Applied(_) | Outcome::Found(_) | Outcome::Absent => {
-                run.deleted += u64::from(matches!(outcome, Outcome::Applied(_)));
+                let is_deleted = matches!(outcome, Outcome::Applied(_));
+                run.deleted += u64::from(is_deleted);
+                if is_deleted && self.policy.recorder().is_some() && run.undo.len() < UNDO_COMMANDS {
+                    run.undo.push(self.policy.undo_command(key));
+                }
                 self.chosen.remove(key);
                 // If it still exists, the watch delivers it; it may already have delivered a recreated one.
                 if let (Some(item), Request::Delete { uid, resource_version, .. }) =
@@ -423,6 +463,10 @@ impl Collector for PolicyCollector {
             self.chosen.remove(key);
         }
     }
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
 }
 
 pub(super) fn named(key: &ObjectKey) -> String {
@@ -486,6 +530,7 @@ impl PolicyEngine {
             deleted: status["lastRun"]["deleted"].as_u64().unwrap_or_default(),
             failed: status["lastRun"]["failed"].as_u64().unwrap_or_default(),
             error: status["lastRun"]["error"].as_str().map(str::to_owned),
+            undo: texts(&status["lastRun"]["undo"]),
         });
         Self {
             name: name.into(),
@@ -634,12 +679,25 @@ impl PolicyEngine {
             .get_or_insert_with(|| policy.schedule.next(last, CONTINUOUS_PAUSE_MILLISECONDS, self.now));
         let running = self.engine.collector().run.is_some();
         // Without a schedule there is a run when something is due; a schedule runs in any case, and the status shows
-        // it.
-        let wanted = policy.schedule != Schedule::Continuous || !self.engine.collector().open.is_empty();
+        // it. What is unused is deleted after a look, whenever that is.
+        let wanted = self.wants_run(&policy);
         if self.enforces() && !running && wanted && self.now >= next {
             self.engine.update(PolicyCollector::begin);
         }
         changed
+    }
+
+    fn wants_run(&self, policy: &Policy) -> bool {
+        let collector = self.engine.collector();
+        let is_wanted = policy.schedule != Schedule::Continuous || !collector.open.is_empty();
+        is_wanted && collector.has_confirmed(self.now)
+    }
+
+    /// A recorder keeps what is deleted from now on, or does not any more. Returns whether that is news.
+    pub(super) fn set_recorded(&mut self, is_recorded: bool) -> bool {
+        self.engine.update(|collector, _, _| {
+            std::mem::replace(&mut collector.is_recorded, is_recorded) != is_recorded
+        })
     }
 
     /// The next thing to do, or `None` if there is nothing to do now.
@@ -673,8 +731,7 @@ impl PolicyEngine {
             (Some(_), _) if collector.chosen.is_empty() => Some(self.now),
             (Some(_), _) => self.engine.next_wakeup(),
             (None, Some(next)) if self.enforces() => {
-                let scheduled = self.policy().is_some_and(|policy| policy.schedule != Schedule::Continuous);
-                (scheduled || !collector.open.is_empty()).then_some(next)
+                self.policy().is_some_and(|policy| self.wants_run(policy)).then_some(next)
             }
             _ => None,
         };

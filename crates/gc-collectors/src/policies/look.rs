@@ -7,6 +7,7 @@ use gc_types::{ResourceVersion, Timestamp, Uid};
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use super::unused::UnusedMark;
 use super::{
     CONDITION_BUDGET, FINISHED, Join, NOW, Namespaces, Operator, Per, Policy, Requirement, SYSTEM_NAMESPACES,
 };
@@ -40,6 +41,8 @@ pub struct Item {
     pub group: Option<Group>,
     /// When it is too old, and by which rule.
     pub expires: Option<(Timestamp, Arc<str>)>,
+    /// When a look has found it unused for the last time, where that counts.
+    pub seen: Option<Timestamp>,
 }
 
 /// Objects of which the newest are kept together.
@@ -69,6 +72,9 @@ impl Policy {
         let keep = metadata["annotations"]["kubegc.io/keep"].as_str();
         if keep.is_some_and(|keep| keep != "false") {
             return Assessment::Kept;
+        }
+        if self.rules.unused.is_some() && UnusedMark::of(metadata).is_none() {
+            return Assessment::Aside;
         }
         Assessment::Selected(self.item(object))
     }
@@ -100,6 +106,7 @@ impl Policy {
             // An unfinished object does not count among finished ones.
             group: self.group(metadata).filter(|_| !by_finish || finished.is_some()),
             expires: self.expires(object, created),
+            seen: self.rules.unused.as_ref().and(UnusedMark::of(metadata)).map(|mark| mark.seen),
         }
     }
 
@@ -141,7 +148,12 @@ impl Policy {
             );
             Some((since.after(ttl.milliseconds), why))
         });
-        let mut times = by_age.into_iter().chain(by_condition);
+        let by_disuse = self.rules.unused.as_ref().map(|unused| {
+            let UnusedMark { since, .. } = UnusedMark::of(&object["metadata"])?;
+            let why = format!("unused at every look since {}, for longer than spec.unused", time_text(since));
+            Some((since.after(unused.milliseconds), why))
+        });
+        let mut times = by_age.into_iter().chain(by_condition).chain(by_disuse);
         if self.rules.join != Join::All {
             return times.flatten().min_by_key(|(at, _)| *at).map(|(at, why)| (at, why.into()));
         }

@@ -4,13 +4,14 @@
 //! Policies about one kind share a watch. When the set of policies that share it changes, the watch is
 //! restarted; until its new list is complete, none of them deletes anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gc_types::{Effect, EffectId, Outcome, ResourceId, Timestamp};
 use serde_json::{Value, json};
 
 use super::engine::PolicyEngine;
+use super::unused::{Heartbeat, Recorders, kind_name};
 use super::{Assessment, NOW_PERIOD_MILLISECONDS, Policy};
 
 /// Minimum time between two writes of a status, milliseconds.
@@ -145,6 +146,7 @@ pub struct Roster {
     last_number: u64,
     /// The policy whose turn it is.
     turn: Arc<str>,
+    recorders: Recorders,
     now: Timestamp,
     steady: Timestamp,
 }
@@ -155,9 +157,29 @@ impl Roster {
     pub fn tick(&mut self, now: Timestamp, steady: Timestamp) {
         (self.now, self.steady) = (self.now.max(now), self.steady.max(steady));
         for active in self.active.values_mut() {
+            let policy = active.engine.policy();
+            let recorded = policy.and_then(|policy| {
+                let kind = kind_name(&policy.api_version, &policy.kind);
+                Some(self.recorders.record(policy.recorder()?, &kind, self.steady))
+            });
+            active.unsaid |= recorded.is_some_and(|recorded| active.engine.set_recorded(recorded));
             active.unsaid |= active.engine.tick(self.now);
         }
         self.refresh();
+    }
+
+    /// The Leases of the recorders that policies need, as `NAMESPACE/NAME`.
+    #[must_use]
+    pub fn recorders(&self) -> BTreeSet<Arc<str>> {
+        let policies = self.active.values().filter_map(|active| active.engine.policy());
+        policies.filter_map(|policy| policy.recorder().cloned()).collect()
+    }
+
+    /// Takes what was read of such a Lease; nothing if it does not exist or could not be read.
+    pub fn take_heartbeat(&mut self, lease: &str, heartbeat: Option<Heartbeat>) {
+        self.recorders.keep(&self.recorders());
+        self.recorders.read(lease, heartbeat, self.steady);
+        self.tick(self.now, self.steady);
     }
 
     /// Replaces the watches whose conditions were evaluated too long ago.
@@ -401,7 +423,11 @@ impl Roster {
         let unsaid = self.active.values().filter(|active| self.known && active.unsaid && !active.writing);
         (
             acting.filter_map(|active| active.engine.next_wakeup()).min(),
-            unsaid.map(|active| active.write_after.max(self.steady)).chain(refreshes).min(),
+            unsaid
+                .map(|active| active.write_after.max(self.steady))
+                .chain(refreshes)
+                .chain(self.recorders.next_end(self.steady))
+                .min(),
         )
     }
 

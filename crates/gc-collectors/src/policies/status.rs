@@ -108,6 +108,9 @@ impl PolicyEngine {
                 json!({"time": time_text(run.begun), "deleted": run.deleted, "failed": run.failed});
             // Null, so that the error of an earlier run is removed.
             status["lastRun"]["error"] = run.error.as_deref().into();
+            if self.policy().is_some_and(|policy| policy.recorder().is_some()) {
+                status["lastRun"]["undo"] = if run.undo.is_empty() { Value::Null } else { json!(run.undo) };
+            }
         }
         if let Some(next) = self.next_run.filter(|_| self.enforces()) {
             status["nextRun"] = time_text(next).into();
@@ -146,6 +149,23 @@ impl PolicyEngine {
                 false,
                 "NotWatched",
                 "Nothing is deleted until the objects are watched".to_owned(),
+            ),
+            Some(policy) if !self.engine.collector().is_recorded() => (
+                "Enforced",
+                false,
+                "NotRecorded",
+                format!(
+                    "Nothing is deleted while no recorder keeps it: Lease {} is not renewed by one that records every {}",
+                    policy.recorder().map_or("", |lease| &**lease),
+                    policy.kind,
+                ),
+            ),
+            Some(policy) if policy.recorder().is_some() => (
+                "Enforced",
+                true,
+                "Enforced",
+                "What is due is deleted within an hour after a look (kubegc garbage --quarantine --yes)"
+                    .to_owned(),
             ),
             Some(_) => ("Enforced", true, "Enforced", "What is due is deleted".to_owned()),
         };

@@ -141,6 +141,19 @@ fn all_errors_of_a_policy_are_reported_at_once() {
         ),
         (json!({"maxDeletionsPerRun": 0}), &["spec.maxDeletionsPerRun: must be between 1 and 10000"]),
         (json!({"maxDeletionsPerRun": 10_001}), &["spec.maxDeletionsPerRun: must be between 1 and 10000"]),
+        (json!({"maxAge": null, "unused": {"for": "168h"}}), &[]),
+        (json!({"unused": {"for": "168h"}}), &["spec.unused: no other rule is written beside it"]),
+        (
+            json!({"maxAge": null, "unused": {"for": "soon", "recorder": "here"}}),
+            &[
+                "spec.unused.recorder: \"here\" is not NAMESPACE/NAME of a Lease",
+                "spec.unused.for: \"soon\" is not a duration",
+            ],
+        ),
+        (
+            json!({"maxAge": null, "unused": {"for": "1d"}, "target": {"apiVersion": "v1", "kind": "Secret"}}),
+            &["spec.unused: Secrets are not recorded as a kind, so that none could be restored"],
+        ),
         (
             json!({"propagationPolicy": "Slowly"}),
             &["spec.propagationPolicy: \"Slowly\" is none of Background, Foreground and Orphan"],

@@ -21,7 +21,7 @@ const PREFIX: &str = "kubegc.io/";
 /// The annotations that people write …
 const OFFERED: [&str; 3] = ["ttl", "expires-at", "keep"];
 /// … and all that something reads or writes.
-const KNOWN: [&str; 18] = [
+const KNOWN: [&str; 22] = [
     "ttl",
     "expires-at",
     "keep",
@@ -40,6 +40,10 @@ const KNOWN: [&str; 18] = [
     "report",
     "restored-from",
     "not-recorded",
+    "unused-since",
+    "unused-seen",
+    "unused-because",
+    "recorded",
 ];
 /// Unknown annotations of one object that are warned of.
 const WARNED: usize = 5;

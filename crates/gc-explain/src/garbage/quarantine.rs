@@ -3,16 +3,21 @@
 
 use std::collections::BTreeMap;
 
+use gc_collectors::policies::unused::{
+    BETWEEN_LOOKS_MILLISECONDS, LOOK_MILLISECONDS, UNUSED_SEEN, UNUSED_SINCE,
+};
 use gc_types::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Certainty, Report};
+use crate::object::parse_time;
 use crate::stuck::Place;
 
-/// The annotation with the time since when every report found the object certainly unused.
-pub const UNUSED_SINCE: &str = "kubegc.io/unused-since";
 /// The annotation with the finding and its reason.
 pub const UNUSED_BECAUSE: &str = "kubegc.io/unused-because";
+
+/// A look confirms again what another one has confirmed before this time, milliseconds: it writes to each object.
+const CONFIRMED_AGAIN_MILLISECONDS: i64 = LOOK_MILLISECONDS / 6;
 
 /// Change of a mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +37,8 @@ pub struct Mark {
     pub place: Place,
     /// What becomes of its mark.
     pub change: MarkChange,
+    /// When a look has confirmed the mark that it has for the last time.
+    pub seen: Option<String>,
 }
 
 impl Mark {
@@ -45,6 +52,28 @@ impl Mark {
         };
         let annotations = json!({UNUSED_SINCE: since, UNUSED_BECAUSE: because});
         Some(json!({"metadata": {"uid": self.place.uid, "annotations": annotations}}))
+    }
+
+    /// The merge patch that makes the change, and notes the time of this look, which policies about what is unused go by. A mark whose
+    /// last look is too long ago begins again: what used the object meanwhile is not known. `None` if nothing changes.
+    #[must_use]
+    pub fn patch_of_look(&self, now: Timestamp) -> Option<Value> {
+        let seen = self.seen.as_deref().and_then(parse_time);
+        let mut patch = match (&self.change, seen) {
+            (MarkChange::Keep(_), Some(seen)) if now.since(seen).abs() < CONFIRMED_AGAIN_MILLISECONDS => {
+                return None;
+            }
+            (MarkChange::Keep(_), _) => json!({"metadata": {"uid": self.place.uid, "annotations": {}}}),
+            _ => self.patch(now)?,
+        };
+        let annotations = &mut patch["metadata"]["annotations"];
+        let is_removed = self.change == MarkChange::Remove;
+        annotations[UNUSED_SEEN] = if is_removed { Value::Null } else { json!(now.to_string()) };
+        let is_late = seen.is_some_and(|seen| now.since(seen) > BETWEEN_LOOKS_MILLISECONDS);
+        if is_late && matches!(self.change, MarkChange::Keep(_)) {
+            annotations[UNUSED_SINCE] = json!(now.to_string());
+        }
+        Some(patch)
     }
 
     /// As data.
@@ -80,12 +109,16 @@ impl Report {
                 marks.insert(&finding.place, MarkChange::Set(why));
             }
         }
-        marks.into_iter().map(|(place, change)| Mark { place: place.clone(), change }).collect()
+        marks.into_iter().map(|(place, change)| self.mark(place, change)).collect()
     }
 
     /// The end of all marks.
     #[must_use]
     pub fn end_of_quarantine(&self) -> Vec<Mark> {
-        self.marked.keys().map(|place| Mark { place: place.clone(), change: MarkChange::Remove }).collect()
+        self.marked.keys().map(|place| self.mark(place, MarkChange::Remove)).collect()
+    }
+
+    fn mark(&self, place: &Place, change: MarkChange) -> Mark {
+        Mark { place: place.clone(), change, seen: self.seen.get(place).cloned() }
     }
 }

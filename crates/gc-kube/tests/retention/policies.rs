@@ -3,6 +3,7 @@
 
 use gc_collectors::expiry::{self, ExpiryEngine, FinishedExpiry};
 use gc_collectors::policies::definition::definition;
+use gc_collectors::policies::unused::{RECORDED, UNUSED_SEEN, UNUSED_SINCE};
 use gc_kube::{CollectorOptions, MetadataCollector, PolicyCollector};
 
 use super::*;
@@ -66,6 +67,59 @@ async fn a_policy_needs_its_own_kind_and_goes_by_the_clock() {
         };
         assert!(has.iter().any(covers), "{needed:?}");
     }
+}
+
+/// What looks have found unused goes while a recorder renews its Lease, and not before; what has no mark stays.
+#[tokio::test]
+async fn what_is_unused_goes_while_a_recorder_runs() {
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let world = World::start().await;
+    world.create(DEFINITIONS, definition()).await;
+    world.until("the kind", POLICIES, |code, _| code == 200).await;
+    let now = (world.clock())();
+    let annotations =
+        json!({UNUSED_SINCE: now.after(-8 * 24 * HOUR).to_string(), UNUSED_SEEN: now.to_string()});
+    world.create(CONFIG_MAPS, json!({"metadata": {"name": "left", "annotations": annotations}})).await;
+    world.create(CONFIG_MAPS, json!({"metadata": {"name": "used"}})).await;
+    let renewal = |number: u32| json!({"spec": {"renewTime": format!("2027-01-01T00:00:00.{number:06}Z")}});
+    let mut lease = renewal(0);
+    lease["metadata"] = json!({"name": "recorder", "annotations": {RECORDED: "ConfigMap"}});
+    world.create(LEASES, lease).await;
+    let spec = json!({"target": {"apiVersion": "v1", "kind": "ConfigMap"}, "enforce": true,
+        "unused": {"for": "168h", "recorder": "default/recorder"}});
+    let policy = json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy", "metadata": {"name": "p"}, "spec": spec});
+    world.create(POLICIES, policy).await;
+    let mut rules = ABOUT_CONFIG_MAPS.to_vec();
+    rules.push(rule("coordination.k8s.io", "leases", &["list"]));
+    let Account { client, asked, forbidden } = world.account("policies", &rules).await;
+    let collector =
+        PolicyCollector::new(client, ConcurrencyOptions::default(), false).with_clock(world.clock());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let observer: Arc<dyn Observer> = Arc::<Recorder>::default();
+    let work = tokio::spawn(async move { collector.run(observer, async { drop(stopped.await) }).await });
+    let is_held = |_, policy: &Value| {
+        let conditions = policy["status"]["conditions"].as_array().into_iter().flatten();
+        policy["status"]["due"] == 1 && conditions.into_iter().any(|one| one["reason"] == "NotRecorded")
+    };
+    world.until("the first look", &format!("{POLICIES}/p"), is_held).await;
+    let (path, deadline) = (format!("{CONFIG_MAPS}/left"), Instant::now() + PATIENCE);
+    let mut renewals = 1;
+    while world.get(&path).await.0 == 200 {
+        assert!(Instant::now() < deadline, "nothing was deleted");
+        world.patch(&format!("{LEASES}/recorder"), renewal(renewals)).await;
+        renewals += 1;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let undo = json!(["kubegc undo configmap/left -n default --records DIR"]);
+    let is_said = |_, policy: &Value| policy["status"]["lastRun"]["undo"] == undo;
+    world.until("the command that restores it", &format!("{POLICIES}/p"), is_said).await;
+    assert_eq!(world.get(&format!("{CONFIG_MAPS}/used")).await.0, 200);
+    stop.send(()).unwrap();
+    work.await.unwrap();
+    assert_eq!(*forbidden.lock().unwrap(), Vec::<String>::new());
+    let mut used = asked.lock().unwrap().clone();
+    used.remove("");
+    assert_eq!(used, granted(&rules));
 }
 
 /// An enforced policy, in a dry run: what would be deleted is reported once, and not again at each run.

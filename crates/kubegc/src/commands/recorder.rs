@@ -10,6 +10,7 @@ use gc_process::UsageError;
 use gc_process::access::Access;
 use gc_process::logging::{self, LogOptions};
 use gc_process::tasks::block_on;
+use gc_recovery::heartbeat::RecorderLease;
 use gc_recovery::policy::RecordingPolicy;
 use gc_recovery::records::RecordsFlags;
 use gc_recovery::signing::SigningKey;
@@ -46,6 +47,9 @@ pub(crate) struct RecorderOptions {
     /// Sign records with the key in this file, which is made if it does not exist; its public key is in FILE.pub
     #[arg(long, value_name = "FILE", help_heading = "Records")]
     signing_key: Option<PathBuf>,
+    /// Renew this Lease, which says what is recorded: policies delete what is unused only while it is renewed (default: none; such policies expect kube-system/kubegc-recorder)
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    lease: Option<RecorderLease>,
     #[command(flatten)]
     access: Access,
     #[command(flatten)]
@@ -75,7 +79,7 @@ pub(crate) fn run(options: &RecorderOptions) -> anyhow::Result<()> {
         }
         let mut sink = options.records.open(writer, policy.bounds(), gather::now()).await?;
         let done = tokio::select! {
-            done = recorder::record(client, policy, &mut sink) => done,
+            done = recorder::record_with_lease(client, policy, &mut sink, options.lease.clone()) => done,
             _ = stop.recv() => Ok(()),
         };
         done.and(sink.close().await)

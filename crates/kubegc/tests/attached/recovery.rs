@@ -64,6 +64,21 @@ fn lose(admin: &Admin) {
     admin.delete("lost", "Background");
 }
 
+/// A recorder says by its Lease that it runs, and of which kinds it records every deletion.
+#[test]
+fn a_recorder_renews_its_lease() {
+    const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kubegc-recorder";
+    let server = Kubegc::start("apiserver");
+    let policy = server.folder.path().join("recorder.yaml");
+    std::fs::write(&policy, "resources: [configmaps, deployments.apps]\nsecrets: [default/one]\n").unwrap();
+    let flags = ["--lease", "kube-system/kubegc-recorder", "--policy", policy.to_str().unwrap()];
+    record(&server, &server.folder.path().join("records"), &flags, |admin| {
+        let recorded = || admin.get(LEASE).1["metadata"]["annotations"]["kubegc.io/recorded"].clone();
+        until("the Lease names what is recorded", || recorded() == "ConfigMap,Deployment.apps");
+        lose(admin);
+    });
+}
+
 #[test]
 fn records_that_are_signed_and_encrypted_come_back_for_their_keys_alone() {
     let server = Kubegc::start("apiserver");

@@ -8,6 +8,8 @@ use super::*;
 use crate::objects::time_text;
 use crate::policies::engine::digest;
 
+mod unused;
+
 const NOW: i64 = 1_800_000_000_000;
 
 fn at(milliseconds: i64) -> Timestamp {

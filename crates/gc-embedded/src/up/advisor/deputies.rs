@@ -2,6 +2,7 @@
 //! policies.
 
 use gc_collectors::expiry;
+use gc_collectors::policies::unused::{UNUSED_SEEN, UNUSED_SINCE};
 use gc_kube::KEEP_OBJECTS;
 use gc_registry::advisor::{PermissionScope, RequiredPermission};
 use gc_types::ForeignMark;
@@ -23,7 +24,13 @@ pub(super) fn is_deleted_sooner(new: &Value, old: &Value) -> bool {
     let keeps_objects = |object: &Value| {
         object["metadata"]["annotations"][KEEP_OBJECTS].as_str().is_some_and(|text| text != "false")
     };
-    keeps_objects(old) && !keeps_objects(new) || expiry::deletes_sooner(&marks(new), &marks(old))
+    let is_marked = |name: &&str| {
+        let mark = |object: &Value| object["metadata"]["annotations"][*name].as_str().map(str::to_owned);
+        mark(new).is_some_and(|text| !text.is_empty()) && mark(new) != mark(old)
+    };
+    keeps_objects(old) && !keeps_objects(new)
+        || [UNUSED_SINCE, UNUSED_SEEN].iter().any(is_marked)
+        || expiry::deletes_sooner(&marks(new), &marks(old))
 }
 
 /// Returns the permissions to write a policy: it shows which objects meet a condition, and deletes them. A change that

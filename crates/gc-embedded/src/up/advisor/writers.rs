@@ -184,6 +184,8 @@ async fn no_expiry_by_writers(rule: Rule) {
     let marks = [
         annotated("kubegc.io/ttl", "1s"),
         annotated("kubegc.io/expires-at", "2020-01-01T00:00:00Z"),
+        annotated("kubegc.io/unused-since", "2020-01-01T00:00:00Z"),
+        annotated("kubegc.io/unused-seen", "2020-01-01T00:00:00Z"),
         annotated("janitor/ttl", "1s"),
         annotated("janitor/expires", "2020-01-01"),
         annotated("k8s-ttl-controller.twin.sh/ttl", "1s"),

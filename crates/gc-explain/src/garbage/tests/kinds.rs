@@ -322,3 +322,43 @@ fn marks_follow_what_is_certain() {
         )
     );
 }
+
+/// A look notes its time on what it finds unused; the date of a mark counts while looks follow each other.
+#[test]
+fn a_look_notes_its_time() {
+    let now = Timestamp(1_800_000_000_000);
+    let marked = |seen: Option<&str>| {
+        let mut annotations = json!({"kubegc.io/unused-since": "2027-01-01T00:00:00Z"});
+        if let Some(seen) = seen {
+            annotations["kubegc.io/unused-seen"] = seen.into();
+        }
+        json!({"metadata": {"annotations": annotations}})
+    };
+    let noted = "2027-01-15T08:00:00Z";
+    for (object, expected) in [
+        (
+            json!({}),
+            json!({"kubegc.io/unused-since": noted, "kubegc.io/unused-seen": noted,
+                "kubegc.io/unused-because": "UnusedConfigMap: nothing refers to it"}),
+        ),
+        (marked(Some("2027-01-14T08:00:00Z")), json!({"kubegc.io/unused-seen": noted})),
+        (marked(Some("2027-01-15T07:59:00Z")), Value::Null),
+        (marked(None), json!({"kubegc.io/unused-seen": noted})),
+        (
+            marked(Some("2027-01-12T08:00:00Z")),
+            json!({"kubegc.io/unused-since": noted, "kubegc.io/unused-seen": noted}),
+        ),
+    ] {
+        let found = report(vec![("ConfigMap n/c", object.clone())], Vec::new(), false);
+        let patch = found.quarantine(None)[0].patch_of_look(now).unwrap_or_default();
+        assert_eq!(patch["metadata"]["annotations"], expected, "{object}");
+    }
+    let found = report(
+        vec![("ConfigMap n/c", marked(Some(noted)))],
+        vec![("Pod n/p", json!({"spec": {"volumes": [{"configMap": {"name": "c"}}]}}))],
+        false,
+    );
+    let patch = found.quarantine(None)[0].patch_of_look(now).unwrap();
+    let none = json!({"kubegc.io/unused-since": null, "kubegc.io/unused-because": null, "kubegc.io/unused-seen": null});
+    assert_eq!(patch["metadata"]["annotations"], none);
+}

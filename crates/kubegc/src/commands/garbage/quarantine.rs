@@ -27,7 +27,7 @@ impl Answer for MarksAnswer<'_> {
 
     fn text(&self, _is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
         let mut table = Table::new(&["MARK", "NAMESPACE", "OBJECT", "WHY"]);
-        for Mark { place, change } in self.marks {
+        for Mark { place, change, .. } in self.marks {
             let (mark, why) = match change {
                 MarkChange::Set(why) => ("set", why.clone()),
                 MarkChange::Keep(since) => ("kept", format!("unused since {since}")),
@@ -60,7 +60,7 @@ impl Answer for MarksAnswer<'_> {
 pub(super) async fn change(client: &ApiClient, gatherer: &Gatherer, marks: &[Mark]) -> Vec<String> {
     let mut failures = Vec::new();
     for mark in marks {
-        let Some(patch) = mark.patch(gatherer.now) else { continue };
+        let Some(patch) = mark.patch_of_look(gatherer.now) else { continue };
         let place = &mark.place;
         let (name, group) = place.resource.split_once('.').unwrap_or((&place.resource, ""));
         let Some(resource) = gatherer.catalog.named(&GroupResource::new(group, name)) else { continue };

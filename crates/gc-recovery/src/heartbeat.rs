@@ -1,0 +1,169 @@
+//! The Lease of a recorder: it says that a recorder runs, and of which kinds it records every deletion. Policies that delete what is
+//! unused go by it.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use gc_collectors::policies::unused::{HEARTBEAT_MILLISECONDS, RECORDED, kind_name};
+use gc_inspect::gather;
+use gc_kube::ApiClient;
+use gc_process::UsageError;
+use gc_types::Timestamp;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::changes::{ChangeError, send};
+
+/// Time between two renewals.
+pub(super) const PERIOD: Duration = Duration::from_millis(HEARTBEAT_MILLISECONDS.unsigned_abs());
+/// Timeout of a renewal, for which recording waits.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Namespace and name of a recorder's Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecorderLease {
+    namespace: String,
+    name: String,
+}
+
+impl FromStr for RecorderLease {
+    type Err = UsageError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('/') {
+            Some((namespace, name)) if is_name(namespace) && is_name(name) => {
+                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            _ => Err(UsageError::new(format!("{text:?} is not NAMESPACE/NAME of a Lease"))),
+        }
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let is_usual = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    !text.is_empty() && text.chars().all(is_usual)
+}
+
+/// The kinds of which every deletion is to be recorded, and whether it is: whether a watch has listed their objects.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Coverage(Arc<Mutex<BTreeMap<String, bool>>>);
+
+impl Coverage {
+    /// The list of a kind began, or is complete.
+    pub(super) fn note(&self, api_version: &str, kind: &str, is_listed: bool) {
+        let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kinds.insert(kind_name(api_version, kind), is_listed);
+    }
+
+    /// A kind is not watched any more.
+    pub(super) fn forget(&self, api_version: &str, kind: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&kind_name(api_version, kind));
+    }
+
+    /// The kinds that are recorded now.
+    fn recorded(&self) -> String {
+        let kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let listed: Vec<&str> =
+            kinds.iter().filter(|(_, listed)| **listed).map(|(kind, _)| kind.as_str()).collect();
+        listed.join(",")
+    }
+}
+
+/// A Lease that is renewed while a recorder runs.
+pub(super) struct Heartbeat {
+    lease: RecorderLease,
+    /// The failure that was reported last.
+    reported: Option<String>,
+}
+
+impl Heartbeat {
+    pub(super) fn of(lease: RecorderLease) -> Self {
+        Self { lease, reported: None }
+    }
+
+    /// Renews the Lease. A failure is reported once, and ends nothing: what is recorded is recorded.
+    pub(super) async fn renew(&mut self, client: &ApiClient, coverage: &Coverage) {
+        let document = document(&self.lease, &coverage.recorded(), gather::now());
+        let failure = match tokio::time::timeout(TIMEOUT, write(client, &self.lease, &document)).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("no answer within {} s", TIMEOUT.as_secs())),
+        };
+        if failure.is_some() && failure != self.reported {
+            let RecorderLease { namespace, name } = &self.lease;
+            let error = failure.as_deref().unwrap_or_default();
+            tracing::error!(lease = %format!("{namespace}/{name}"), error, "the Lease is not renewed: no policy deletes what is unused");
+        }
+        self.reported = failure;
+    }
+}
+
+fn document(lease: &RecorderLease, recorded: &str, now: Timestamp) -> Value {
+    let now = jiff::Timestamp::from_millisecond(now.0).unwrap_or_default();
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": lease.name, "annotations": {RECORDED: recorded}},
+        "spec": {"renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()},
+    })
+}
+
+async fn write(client: &ApiClient, lease: &RecorderLease, document: &Value) -> Result<(), ChangeError> {
+    let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", lease.namespace);
+    match send(client, Method::PATCH, &format!("{leases}/{}", lease.name), Some(document)).await {
+        Err(error) if error.is(StatusCode::NOT_FOUND) => {
+            send(client, Method::POST, &leases, Some(document)).await.map(drop)
+        }
+        done => done.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use gc_collectors::policies::unused;
+    use gc_embedded::definitions::call;
+    use gc_embedded::embedded::{Beginning, EmbeddedCluster};
+
+    use super::*;
+
+    #[test]
+    fn a_lease_is_named_with_its_namespace() {
+        for text in ["kube-system/kubegc-recorder", "a/b.c"] {
+            assert!(text.parse::<RecorderLease>().is_ok(), "{text}");
+        }
+        for text in ["", "kubegc-recorder", "/a", "a/", "a/b/c", "a/B", "a/b?dryRun=All"] {
+            assert!(text.parse::<RecorderLease>().is_err(), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lease_is_made_and_renewed_with_what_is_recorded() {
+        let cluster =
+            EmbeddedCluster::start(Beginning::empty(Vec::new()).with_controllers(&[])).await.unwrap();
+        let way = cluster.in_process("tester");
+        let client = ApiClient::in_process(move |request| way.call(request));
+        let coverage = Coverage::default();
+        coverage.note("v1", "ConfigMap", true);
+        coverage.note("v1", "Pod", false);
+        coverage.note("apps/v1", "Deployment", true);
+        let mut heartbeat = Heartbeat::of("default/recorder".parse().unwrap());
+        let read = async || {
+            let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/recorder";
+            unused::Heartbeat::of(&call(&client, Method::GET, path, None).await.unwrap().1)
+        };
+        heartbeat.renew(&client, &coverage).await;
+        let first = read().await;
+        assert_eq!(first.recorded, ["ConfigMap", "Deployment.apps"].map(str::to_owned).into());
+        coverage.note("v1", "ConfigMap", false);
+        coverage.forget("apps/v1", "Deployment");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        heartbeat.renew(&client, &coverage).await;
+        let second = read().await;
+        assert!(second.recorded.is_empty() && second.renewed > first.renewed, "{first:?} {second:?}");
+        cluster.shutdown().await;
+    }
+}
