@@ -33,7 +33,7 @@ const OBSTRUCTED_BATCH: u64 = 25;
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Everything in the process has run when nothing has changed for so long.
 const REST: Duration = Duration::from_millis(20);
-/// What collectors do whose requests are refused. So many looks in a row see nothing else when they have tried everything.
+/// What collectors do whose requests are refused. This number of looks in a row sees nothing else when they have tried everything.
 const RETRIES: [&str; 2] = [
     "garbage-collector-controller: it waits for an answer or for another try",
     "pod-garbage-collector-controller: it waits for an answer or for another try",
@@ -253,7 +253,7 @@ impl World {
 
     /// Reports whether the namespace controller has yet to begin with a namespace. It deletes the pods before all else,
     /// and after a failure (of discovery while a definition is deleted) tries again seconds later, which no clock of the
-    /// tests shortens. Pods that nobody may delete are not waited for.
+    /// tests shortens. Pods that no one may delete are not waited for.
     async fn has_untouched_pods(&self, contents: &Contents) -> bool {
         let terminating = terminating_namespaces(contents);
         let untouched = contents.values().filter(|stored| {
