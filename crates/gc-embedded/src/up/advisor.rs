@@ -21,11 +21,13 @@ const PREFIX: &str = "kubegc.io/";
 /// The annotations that people write …
 const OFFERED: [&str; 3] = ["ttl", "expires-at", "keep"];
 /// … and all that something reads or writes.
-const KNOWN: [&str; 22] = [
+const KNOWN: [&str; 32] = [
     "ttl",
     "expires-at",
     "keep",
     "keep-objects",
+    "keep-images",
+    "protect",
     "completes-after",
     "fails",
     "terminates-after",
@@ -34,6 +36,8 @@ const KNOWN: [&str; 22] = [
     "tripped",
     "stopped",
     "observe-until",
+    "observed-by",
+    "resumed-at",
     "pages-address",
     "pages-certificate-authority",
     "node-report",
@@ -44,6 +48,12 @@ const KNOWN: [&str; 22] = [
     "unused-seen",
     "unused-because",
     "recorded",
+    "counted",
+    "counted-at",
+    "released-uid",
+    "released-resource",
+    "released-finalizer",
+    "released-by",
 ];
 /// Unknown annotations of one object that are warned of.
 const WARNED: usize = 5;
@@ -204,6 +214,12 @@ mod tests {
         for (annotations, with, without) in [
             (json!({}), &[][..], &[][..]),
             (json!({"a": "b", "kubegc.io/keep": "true"}), &[], &[]),
+            // Others than those that make objects expire are read elsewhere.
+            (
+                json!({"kubegc.io/protect": "the only copy", "kubegc.io/keep-images": "last", "kubegc.io/unused-since": "x"}),
+                &[],
+                &[],
+            ),
             (
                 json!({"kubegc.io/ttl": "1d"}),
                 &[],
