@@ -15,6 +15,7 @@ pub mod forecast;
 pub mod history;
 pub mod layers;
 mod names;
+pub mod needs;
 pub mod plan;
 pub mod protection;
 #[cfg(test)]

@@ -311,6 +311,7 @@ impl Agent {
 
     async fn observe_images(&mut self, state: &StateDirectory) -> Result<Observation> {
         self.refresh_pods().await;
+        self.memory.needs = self.pods.needs().await;
         let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
         // Observations survive even if this process does not survive the pass. If the disk is too full to save them,
         // it must still be freed.

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
 use gc_collectors::containers::{ContainerId, Sandbox};
 use gc_collectors::images::history::ImageHistory;
+use gc_collectors::images::needs::Needs;
 use gc_collectors::images::plan::{
     AgePolicy, ImagePlan, KeepReason, Removal, RemovalReason, Snapshot, keep_reason, plan,
 };
@@ -78,6 +79,8 @@ pub(crate) struct ImageMemory {
     pub history: ImageHistory,
     /// Uses reported by events since the last observation.
     pub seen: SeenUses,
+    /// Images that workloads will need.
+    pub needs: Needs,
     /// Image volumes of a container never change.
     volumes: BTreeMap<ContainerId, Vec<Arc<str>>>,
     /// Layers of an image never change.
@@ -192,7 +195,8 @@ async fn look_at_use(
             ..container.images.clone()
         })
         .collect();
-    Ok(usage(&ImageIndex::new(images), &containers, named_by_pods))
+    let index = ImageIndex::new(images);
+    Ok(Usage { needed: memory.needs.resolve(&index), ..usage(&index, &containers, named_by_pods) })
 }
 
 /// Layers only refine the expected size of a removal, so a runtime that does not report them is not an error.

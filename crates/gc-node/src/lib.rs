@@ -30,6 +30,7 @@ mod state;
 mod stops;
 mod stores;
 mod uses;
+mod workloads;
 
 #[cfg(test)]
 #[path = "../../gc-cri/tests/support/fake.rs"]

@@ -9,16 +9,19 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use gc_collectors::containers::pods::{KnownPod, OracleState, PodView};
 use gc_collectors::containers::{PodUid, Sandbox};
+use gc_collectors::images::needs::Needs;
 use gc_kube::ApiClient;
 use gc_types::{GoDuration, UnixNanoseconds};
 use http_body_util::Full;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tracing::{info, warn};
 
 use crate::state::UnknownPods;
+use crate::workloads::Workloads;
 
 /// Pods per page of a list.
-const PAGE: u32 = 500;
+pub(crate) const PAGE: u32 = 500;
 /// Maximum number of pods; a node has a few hundred, a protected namespace thousands.
 const MAX_PODS: usize = 100_000;
 /// A source that had pods and lists none is believed after this many consecutive such answers.
@@ -65,13 +68,15 @@ pub struct Pods {
     of_another_node: bool,
     /// The state that was last logged.
     logged: OracleState,
+    /// Workloads of the cluster whose images are kept, if that is wanted.
+    workloads: Option<Workloads>,
 }
 
 #[derive(Deserialize)]
-struct PodList {
+struct List<T> {
     metadata: ListMetadata,
-    #[serde(default)]
-    items: Vec<Pod>,
+    #[serde(default = "Vec::new")]
+    items: Vec<T>,
 }
 
 #[derive(Deserialize, Default)]
@@ -99,7 +104,7 @@ struct PodMetadata {
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct PodSpec {
+pub(crate) struct PodSpec {
     containers: Vec<NamedImage>,
     init_containers: Vec<NamedImage>,
     ephemeral_containers: Vec<NamedImage>,
@@ -132,16 +137,22 @@ struct PodStatus {
     reason: String,
 }
 
-impl Pod {
-    fn images(&self) -> impl Iterator<Item = &str> {
-        let spec = &self.spec;
+impl PodSpec {
+    /// Returns the images that containers and volumes name.
+    pub(crate) fn images(&self) -> impl Iterator<Item = &str> {
         let containers =
-            spec.containers.iter().chain(&spec.init_containers).chain(&spec.ephemeral_containers);
-        let volumes = spec
+            self.containers.iter().chain(&self.init_containers).chain(&self.ephemeral_containers);
+        let volumes = self
             .volumes
             .iter()
             .filter_map(|volume| volume.image.as_ref().map(|image| image.reference.as_str()));
         containers.map(|container| container.image.as_str()).chain(volumes).filter(|image| !image.is_empty())
+    }
+}
+
+impl Pod {
+    fn images(&self) -> impl Iterator<Item = &str> {
+        self.spec.images()
     }
 
     fn is_finished(&self) -> bool {
@@ -187,7 +198,24 @@ impl Pods {
             by_answer: view.state.clone(),
             of_another_node: false,
             logged: view.state.clone(),
+            workloads: None,
             view,
+        }
+    }
+
+    /// Keeps the images of workloads of which nothing runs, those that were scaled to zero for this time. Needs an API server.
+    #[must_use]
+    pub fn keeping_workload_images(self, within: Duration) -> Self {
+        let PodSource::Api { client, .. } = &self.source else { return self };
+        let workloads = Workloads::new(client.clone(), within);
+        Self { workloads: Some(workloads), ..self }
+    }
+
+    /// Returns the images that workloads will need, as of now or of the last answer.
+    pub(crate) async fn needs(&mut self) -> Needs {
+        match &mut self.workloads {
+            Some(workloads) => workloads.needs().await.clone(),
+            None => Needs::default(),
         }
     }
 
@@ -215,7 +243,7 @@ impl Pods {
     /// Queries the source again within a pass, as a pod may have been bound since. A server that is slow or fails is not waited
     /// for again in the same pass: what it named last is kept.
     pub(crate) async fn refresh_in_pass(&mut self) {
-        if self.names_unknown().is_some() {
+        if self.unknown().is_some() {
             return;
         }
         if tokio::time::timeout(REFRESH_IN_PASS, self.refresh()).await.is_err() {
@@ -223,9 +251,13 @@ impl Pods {
         }
     }
 
-    /// Why it is unknown which images the pods of this node name, if it is. Then no image is removed for its age alone: it may
-    /// be one that a pod needs and that cannot be pulled.
+    /// Why it is unknown which images the pods of this node or workloads name, if it is. Then no image is removed for its age alone:
+    /// it may be one that a pod needs and that cannot be pulled.
     pub(crate) fn names_unknown(&self) -> Option<&str> {
+        self.unknown().or_else(|| self.workloads.as_ref().and_then(Workloads::unknown))
+    }
+
+    fn unknown(&self) -> Option<&str> {
         match &self.view.state {
             OracleState::Unsynced { why } => Some(why),
             OracleState::Synced | OracleState::Standalone => self.unreadable.as_deref(),
@@ -348,6 +380,21 @@ async fn ask(client: &ApiClient, node: &str, namespaces: &[String]) -> Result<(V
 
 async fn list(client: &ApiClient, path: &str) -> Result<Vec<Pod>> {
     let mut pods = Vec::new();
+    each_page(client, path, |page| {
+        pods.extend(page);
+        anyhow::ensure!(pods.len() <= MAX_PODS, "more than {MAX_PODS} pods at {path}");
+        Ok(())
+    })
+    .await?;
+    Ok(pods)
+}
+
+/// Hands over a list in pages; `path` has a question mark.
+pub(crate) async fn each_page<T: DeserializeOwned>(
+    client: &ApiClient,
+    path: &str,
+    mut take: impl FnMut(Vec<T>) -> Result<()>,
+) -> Result<()> {
     let mut token = String::new();
     loop {
         let mut uri = path.to_owned();
@@ -361,12 +408,11 @@ async fn list(client: &ApiClient, path: &str) -> Result<Vec<Pod>> {
         let answer = client.call(request).await.with_context(|| format!("cannot list {path}"))?;
         let status = answer.head.status;
         anyhow::ensure!(status.is_success(), "cannot list {path}: {status}");
-        let page: PodList =
+        let page: List<T> =
             serde_json::from_slice(&answer.body).with_context(|| format!("cannot read {path}"))?;
-        pods.extend(page.items);
-        anyhow::ensure!(pods.len() <= MAX_PODS, "more than {MAX_PODS} pods at {path}");
+        take(page.items)?;
         if page.metadata.r#continue.is_empty() {
-            return Ok(pods);
+            return Ok(());
         }
         token = page.metadata.r#continue;
     }

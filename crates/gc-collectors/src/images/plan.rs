@@ -8,6 +8,7 @@ use gc_types::{GoDuration, UnixNanoseconds};
 
 use super::history::{ImageHistory, ImageRecord};
 use super::layers::LayerUsers;
+use super::needs::KEEP_IMAGES;
 use super::protection::ProtectionList;
 use super::usage::Usage;
 use super::{Image, ImageId};
@@ -111,7 +112,8 @@ pub enum KeepReason {
 pub struct ImagePlan {
     /// Idle for too long: all of these are removed.
     pub by_age: Vec<Removal>,
-    /// Removable when space is needed, in the order of removal: never used first, then longest idle.
+    /// Removable when space is needed, in the order of removal: never used first, then longest idle, and what workloads will need
+    /// at the end.
     pub by_space: Vec<Removal>,
     /// Kept images, with the reason.
     pub kept: Vec<(ImageId, KeepReason)>,
@@ -146,7 +148,7 @@ pub fn plan(
     let mut eligible: Vec<(&Image, ImageRecord)> = Vec::new();
     for image in images.iter().map(|image| &**image) {
         let (is_used, record) = (of(&image.id, &mut in_use).is_some(), of(&image.id, &mut history));
-        match verdict(image, is_used, record, snapshot.protection, policy, pass_start) {
+        match verdict(image, is_used, record, &snapshot, policy, pass_start) {
             Ok(record) => eligible.push((image, record)),
             Err(reason) => plan.kept.push((image.id.clone(), reason)),
         }
@@ -157,7 +159,10 @@ pub fn plan(
     });
     let too_idle =
         |record: &ImageRecord| policy.maximum_age.is_some_and(|maximum| record.idle(pass_start) > maximum);
-    let (by_age, by_space): (Vec<_>, Vec<_>) = eligible.into_iter().partition(|(_, record)| too_idle(record));
+    let is_needed = |image: &Image| snapshot.usage.needed.last.contains(&image.id);
+    let (by_age, mut by_space): (Vec<_>, Vec<_>) =
+        eligible.into_iter().partition(|(image, record)| too_idle(record) && !is_needed(image));
+    by_space.sort_by_key(|(image, _)| is_needed(image));
     let mut layers = LayerUsers::of(images.iter().map(|image| &**image));
     for (list, reason, out) in
         [(by_age, RemovalReason::Age, &mut plan.by_age), (by_space, RemovalReason::Space, &mut plan.by_space)]
@@ -213,14 +218,14 @@ pub fn keep_reason(
     pass_start: UnixNanoseconds,
 ) -> Result<ImageRecord, KeepReason> {
     let (is_used, record) = (snapshot.usage.in_use.contains(&image.id), snapshot.history.get(&image.id));
-    verdict(image, is_used, record, snapshot.protection, policy, pass_start)
+    verdict(image, is_used, record, snapshot, policy, pass_start)
 }
 
 fn verdict(
     image: &Image,
     is_used: bool,
     record: Option<&ImageRecord>,
-    protection: &ProtectionList,
+    snapshot: &Snapshot<'_>,
     policy: AgePolicy,
     pass_start: UnixNanoseconds,
 ) -> Result<ImageRecord, KeepReason> {
@@ -230,8 +235,11 @@ fn verdict(
     if image.pinned {
         return Err(KeepReason::Pinned);
     }
-    if let Some(pattern) = protection.keeps(image) {
+    if let Some(pattern) = snapshot.protection.keeps(image) {
         return Err(KeepReason::Protected(pattern.clone()));
+    }
+    if snapshot.usage.needed.always.contains(&image.id) {
+        return Err(KeepReason::Protected(KEEP_IMAGES.into()));
     }
     let record = record.ok_or(KeepReason::Unknown)?;
     if record.last_used().is_some_and(|used| used >= pass_start) {
@@ -328,6 +336,20 @@ mod tests {
         world.images.push(image(0, 9));
         let world = world.observe(5, &[]);
         assert_eq!(world.order(9).1, [id(1), id(0)], "T51");
+    }
+
+    /// Images that workloads will need go after all others, and not for their age; those that are always kept stay.
+    #[test]
+    fn needed_images_go_last() {
+        let mut world = World::new(&[(1, 1), (2, 9), (3, 1), (4, 1)]).observe(0, &[]).observe(5, &[4]);
+        world.usage.in_use.clear();
+        world.usage.needed.last = [id(2)].into();
+        world.usage.needed.always = [id(3)].into();
+        assert_eq!(world.order(10), (vec![], vec![id(1), id(4), id(2)]));
+        let kept = world.plan(10).kept;
+        assert_eq!(kept, [(id(3), KeepReason::Protected(KEEP_IMAGES.into()))]);
+        world.policy.maximum_age = Some(GoDuration(1));
+        assert_eq!(world.order(10), (vec![id(1), id(4)], vec![id(2)]));
     }
 
     /// T45, T46, T116 and T122: what is pinned stays, whatever its age.

@@ -9,6 +9,7 @@ use hashbrown::hash_table::Entry;
 use hashbrown::{HashMap, HashTable};
 
 use super::names::full_name;
+use super::needs::NeededImages;
 use super::{Image, ImageId};
 use crate::FixedState;
 
@@ -32,6 +33,8 @@ pub struct Usage {
     pub unresolved: BTreeSet<Arc<str>>,
     /// Containers that name no image at all: while there is one, nothing may be removed, since it may use any.
     pub unreadable: Vec<Arc<str>>,
+    /// Images that nothing uses, and that workloads will need.
+    pub needed: NeededImages,
 }
 
 /// Finds images by all of their names.
@@ -260,6 +263,7 @@ mod tests {
                 in_use: [id(1), id(2), id(3)].into(),
                 unresolved: [Arc::from("gone:v1")].into(),
                 unreadable: vec!["c".into()],
+                ..Usage::default()
             }
         );
     }

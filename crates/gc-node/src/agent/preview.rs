@@ -185,6 +185,7 @@ impl Agent {
             self.config.ages = AgePolicy { minimum_age: GoDuration::ZERO, maximum_age: None };
         }
         self.refresh_pods().await;
+        self.memory.needs = self.pods.needs().await;
         let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
         let plan = self.plan_images(&observation)?;
         Ok((observation, plan, first_contact))

@@ -203,6 +203,9 @@ async fn start(options: NodeOptions, mut settings: Settings) -> Result<()> {
     if api.is_none() && !settings.protected_namespaces.is_empty() {
         warn!("--protect-namespace needs a cluster to ask; name one with --kubeconfig");
     }
+    if api.is_none() && settings.workload_images.is_some() {
+        warn!("--keep-workload-images needs a cluster to ask; name one with --kubeconfig");
+    }
     warn_of_kubelet(&options.kubelet_config, &options.collect, &settings.node);
     let collect: Vec<_> = options.collect.iter().map(|one| gc_node::Collect::from(*one)).collect();
     let standing = match (&options.command, options.dry_run) {
@@ -224,7 +227,11 @@ async fn start(options: NodeOptions, mut settings: Settings) -> Result<()> {
         let target = ReportTarget { client: client.clone(), node: node.clone(), namespace };
         (!target.namespace.is_empty()).then_some(target)
     });
-    let agent = Agent::new(client, settings.node, Pods::new(source), target, metrics);
+    let mut pods = Pods::new(source);
+    if let Some(within) = settings.workload_images {
+        pods = pods.keeping_workload_images(within);
+    }
+    let agent = Agent::new(client, settings.node, pods, target, metrics);
     let agent = match reports {
         Some(target) => agent.with_reports(target),
         None => agent,

@@ -161,6 +161,16 @@ fn the_chart_has_the_definitions_and_the_recorder_of_the_manifests() {
     let node = manifests("deploy/node", &["daemonset.yaml"]);
     let role = |objects: &[Value]| of(objects, "ClusterRole", "kubegc-node")["rules"].clone();
     assert_eq!(role(&rendered), role(&node));
+    // With one value more, also the right to know which images workloads will need.
+    let keeping = rendered_chart(&["node.enabled=true", "node.keepWorkloadImages=168h"]).unwrap().unwrap();
+    let arguments =
+        &of(&keeping, "DaemonSet", "kubegc-node")["spec"]["template"]["spec"]["containers"][0]["args"];
+    assert!(arguments.as_array().unwrap().contains(&json!("--keep-workload-images=168h")), "{arguments}");
+    let workloads =
+        of(&manifests("deploy/node", &["workloads.yaml"]), "ClusterRole", "kubegc-node-workloads");
+    let all =
+        [role(&node), workloads["rules"].clone()].map(|rules| rules.as_array().unwrap().clone()).concat();
+    assert_eq!(role(&keeping), json!(all));
 }
 
 /// Every value that a template uses has a default, and every default has a schema.

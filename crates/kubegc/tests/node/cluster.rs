@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use serde_json::Value;
+
 use crate::fake::{Fake, container, image, image_id, sandbox};
 use crate::{ALL, EXITED, said, support};
 
@@ -178,6 +180,78 @@ fn a_pod_that_is_bound_during_a_pass_keeps_its_image() {
     let left: Vec<String> = fake.state().images.iter().map(|one| one.id.clone()).collect();
     assert_eq!((exit, left), (Some(1), vec![image_id(1), image_id(2)]), "{text}");
     kubectl(&server, &["get", "pod", "late"], "");
+}
+
+/// Images of workloads of which nothing runs: some always stay, some go after all others, and some are like any other.
+#[test]
+fn images_that_workloads_will_need_go_last() {
+    let Some((server, kubeconfig)) = cluster() else { return };
+    let annotated = |value: &str| serde_json::json!({"kubegc.io/keep-images": value});
+    let make = |version: &str, kind: &str, name: &str, namespace: &str, annotations: &Value, spec: Value| {
+        let object = serde_json::json!({"apiVersion": version, "kind": kind,
+            "metadata": {"name": name, "namespace": namespace, "annotations": annotations}, "spec": spec});
+        kubectl(&server, &["create", "--validate=false", "-f", "-"], &object.to_string());
+    };
+    let template = |n: u64, restart: &str| {
+        let container = serde_json::json!({"name": "c", "image": format!("registry.example/image-{n}:v1")});
+        serde_json::json!({"metadata": {"labels": {"app": "a"}},
+            "spec": {"restartPolicy": restart, "containers": [container]}})
+    };
+    let scaled = |n: u64, replicas: u32| {
+        serde_json::json!({"replicas": replicas, "selector": {"matchLabels": {"app": "a"}},
+            "template": template(n, "Always")})
+    };
+    let none = Value::Null;
+    let kept = serde_json::json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "kept", "annotations": annotated("always")}});
+    kubectl(&server, &["create", "-f", "-"], &kept.to_string());
+    let nightly = serde_json::json!({"schedule": "0 3 * * *",
+        "jobTemplate": {"spec": {"template": template(1, "Never")}}});
+    make("batch/v1", "CronJob", "nightly", "default", &none, nightly);
+    make("apps/v1", "Deployment", "idle", "default", &none, scaled(2, 0));
+    make("apps/v1", "Deployment", "unneeded", "default", &annotated("never"), scaled(3, 0));
+    let each_node = serde_json::json!({"selector": {"matchLabels": {"app": "a"}},
+        "template": template(4, "Always")});
+    make("apps/v1", "DaemonSet", "agent", "default", &annotated("always"), each_node);
+    make("apps/v1", "StatefulSet", "db", "kept", &none, scaled(5, 1));
+    make("apps/v1", "Deployment", "elsewhere", "default", &none, scaled(6, 3));
+    let fake = Fake::start();
+    // The largest of those that were never used go first.
+    fake.state().images = (1..=6).map(|n| image(n, 10 - n)).collect();
+    let keeping = ["--keep-workload-images", "168h"];
+    let going = |flags: &[&str]| {
+        let mut command = with_cluster(&fake, &kubeconfig);
+        command.args(&ALL[1..]).args(["--node-name=n", "--dry-run", "-o", "json"]).args(flags);
+        let output = command.output().unwrap();
+        let log = String::from_utf8_lossy(&output.stderr).into_owned();
+        let plan: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{log}"));
+        let images = plan["images"].as_array().unwrap().iter();
+        (images.map(|one| one["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>(), log)
+    };
+    let ids = |numbers: &[u64]| numbers.iter().copied().map(image_id).collect::<Vec<_>>();
+    assert_eq!(going(&[]).0, ids(&[1, 2, 3, 4, 5, 6]));
+    let (found, log) = going(&keeping);
+    assert_eq!(found, ids(&[1, 2, 3, 4, 5, 6]), "the rights are missing");
+    assert!(
+        log.contains("it is not known which images workloads will need: ") && log.contains("403"),
+        "{log}"
+    );
+    let rights = support::repository().join("deploy/node/workloads.yaml");
+    kubectl(&server, &["apply", "--validate=false", "-f", rights.to_str().unwrap()], "");
+    let began = std::time::Instant::now();
+    loop {
+        let (found, log) = going(&keeping);
+        if found == ids(&[3, 6, 1, 2]) {
+            break;
+        }
+        assert!(began.elapsed() < std::time::Duration::from_secs(30), "{found:?}: {log}");
+    }
+    let mut command = with_cluster(&fake, &kubeconfig);
+    command.args(ALL).args(["--node-name=n", "--minimum-image-ttl-duration=0s"]).args(keeping);
+    let (_, text) = said(&mut command);
+    let left: Vec<String> = fake.state().images.iter().map(|one| one.id.clone()).collect();
+    assert_eq!(left, ids(&[4, 5]), "{text}");
+    assert!(text.contains("protected by kubegc.io/keep-images"), "{text}");
 }
 
 /// Removals and due images are reported on a Lease that the Node owns, with the permissions of the manifest.

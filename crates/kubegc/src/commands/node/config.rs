@@ -72,6 +72,9 @@ pub(super) struct NodeFlags {
     /// Keep the images of all pods in this namespace (repeatable)
     #[arg(long, help_heading = HEADING_IMAGES, value_name = "NAMESPACE")]
     pub protect_namespace: Vec<String>,
+    /// Keep images of CronJobs, and of workloads that were scaled to zero within this time, until all others are gone, and obey kubegc.io/keep-images; needs a cluster; 0s means off [default: 0s]
+    #[arg(long, help_heading = HEADING_IMAGES, value_name = "DURATION", allow_hyphen_values = true)]
+    pub keep_workload_images: Option<String>,
     /// Also collect sandboxes and containers with this label that the kubelet did not create
     #[arg(long, help_heading = HEADING_CONTAINERS, value_name = "KEY[=VALUE]")]
     pub managed_label: Option<String>,
@@ -103,6 +106,8 @@ pub(super) struct Settings {
     pub managed_label: Option<ManagedLabel>,
     /// Namespaces whose pods' images are kept.
     pub protected_namespaces: Vec<String>,
+    /// How long workloads that were scaled to zero keep their images; `None` if workloads keep none.
+    pub workload_images: Option<Duration>,
     /// The agent.
     pub node: NodeConfig,
 }
@@ -244,6 +249,11 @@ pub(super) fn resolve(file: &Value, flags: &NodeFlags) -> Result<(Settings, Vec<
             "runtimeRequestTimeout (--runtime-request-timeout) {timeout} must be greater than 0s"
         ));
     }
+    let workload_images =
+        reader.flag_duration("keep-workload-images", flags.keep_workload_images.as_ref(), GoDuration::ZERO);
+    if workload_images < GoDuration::ZERO {
+        reader.errors.push(format!("--keep-workload-images {workload_images} must not be negative"));
+    }
     let patterns = ALWAYS_PROTECTED_IMAGES.into_iter().chain(flags.protect_image.iter().map(String::as_str));
     let protection = ProtectionList::new(patterns).unwrap_or_else(|error| {
         reader.errors.push(format!("--protect-image: {error}"));
@@ -282,6 +292,7 @@ pub(super) fn resolve(file: &Value, flags: &NodeFlags) -> Result<(Settings, Vec<
         request_timeout: timeout.to_std(),
         managed_label,
         protected_namespaces: flags.protect_namespace.clone(),
+        workload_images: (workload_images > GoDuration::ZERO).then(|| workload_images.to_std()),
         node,
     };
     Ok((settings, notices))
