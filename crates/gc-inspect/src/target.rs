@@ -183,6 +183,12 @@ pub fn pairs(words: &[String]) -> Result<Vec<(String, Option<String>)>, UsageErr
 }
 
 impl Targets {
+    /// Selects one object by `TYPE/NAME`; without a namespace, in that of the kubeconfig's context.
+    #[must_use]
+    pub fn one(object: String, namespace: Option<String>) -> Self {
+        Self { objects: vec![object], namespace, ..Self::default() }
+    }
+
     /// Reports whether any object is named.
     #[must_use]
     pub fn is_given(&self) -> bool {

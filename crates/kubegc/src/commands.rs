@@ -13,6 +13,7 @@ pub(crate) mod envtest;
 pub(crate) mod garbage;
 pub(crate) mod journal;
 pub(crate) mod man;
+pub(crate) mod mcp;
 pub(crate) mod node;
 mod orders;
 pub(crate) mod pause;

@@ -7,7 +7,7 @@ use clap::Command;
 /// Commands by task, in the order in which people meet them.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Try", &["up", "down", "demo", "ui", "top"]),
-    ("Ask", &["stuck", "why", "tree", "plan", "garbage", "journal", "doctor"]),
+    ("Ask", &["stuck", "why", "tree", "plan", "garbage", "journal", "doctor", "mcp"]),
     ("Operate", &["run", "node", "delete", "protect", "release", "pause", "resume", "policy", "rbac"]),
     ("Recover", &["recorder", "undo", "relink", "backup", "restore"]),
     ("Develop", &["apiserver", "envtest", "completion", "version"]),

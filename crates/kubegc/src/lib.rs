@@ -53,6 +53,8 @@ enum Command {
     Stuck(commands::stuck::StuckOptions),
     /// Report what nothing uses; deletes nothing
     Garbage(commands::garbage::GarbageOptions),
+    /// Answer the questions of programs over the Model Context Protocol; changes nothing
+    Mcp(commands::mcp::McpOptions),
     /// After a restore, give objects the owners that the backup has
     Relink(commands::relink::RelinkOptions),
     /// Keep the last state of deleted objects, for `kubegc undo`
@@ -200,6 +202,7 @@ pub fn main() -> ExitCode {
         Command::Tree(options) => commands::tree::run(&options),
         Command::Why(options) => commands::why::run(&options),
         Command::Stuck(options) => commands::stuck::run(&options),
+        Command::Mcp(options) => commands::mcp::run(&options),
         Command::Relink(options) => commands::relink::run(&options),
         Command::Recorder(options) => commands::recorder::run(&options),
         Command::Undo(options) => commands::undo::run(&options),

@@ -30,6 +30,8 @@ mod leader;
 mod liars;
 #[path = "attached/manifests.rs"]
 mod manifests;
+#[path = "attached/mcp.rs"]
+mod mcp;
 #[path = "attached/messages.rs"]
 mod messages;
 #[path = "attached/orders.rs"]

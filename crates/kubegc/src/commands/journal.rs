@@ -82,7 +82,7 @@ fn known_collectors() -> impl TypedValueParser<Value = String> {
 }
 
 /// An object as all commands take it: its namespace is a flag of its own.
-fn object(text: &str) -> Result<Object, UsageError> {
+pub(super) fn object(text: &str) -> Result<Object, UsageError> {
     let expected = || {
         UsageError::new(format!(
             "object {text:?}: expected TYPE/NAME, such as pod/web-1 with -n shop, or a UID"
@@ -133,7 +133,7 @@ pub(crate) fn run(options: &JournalOptions) -> Result<()> {
     block_on(async {
         let source = options.flags.find(&options.access).await?;
         let mut found = source.search(&selection).await?;
-        if found.entries.is_empty() && rename(options, &mut selection.query).await {
+        if found.entries.is_empty() && rename(&options.access, &mut selection.query).await {
             found = source.search(&selection).await?;
         }
         warn(&found);
@@ -164,10 +164,10 @@ async fn hint(source: &Source, query: &Query) {
 }
 
 /// Calls the resource that is asked for by the name that entries have, where the server knows another one. Whether it does.
-async fn rename(options: &JournalOptions, query: &mut Query) -> bool {
+pub(super) async fn rename(access: &Access, query: &mut Query) -> bool {
     let Some(called) = query.resource_name() else { return false };
     // A journal can be read without its server.
-    let Ok(client) = options.access.connect().await else { return false };
+    let Ok(client) = access.connect().await else { return false };
     let Ok(gatherer) = Gatherer::new(client, gather::now()).await else { return false };
     match gatherer.catalog.find(called).map(|found| found[0].name.to_string()) {
         Ok(name) if name == *called => false,
@@ -183,22 +183,28 @@ async fn rename(options: &JournalOptions, query: &mut Query) -> bool {
 }
 
 fn warn(found: &Found) {
-    for failure in &found.failures {
-        screen::complain!("warning: {failure}");
-    }
-    if found.unreadable > 0 {
-        screen::complain!("warning: {} lines are not journal entries", found.unreadable);
+    for warning in warnings(found) {
+        screen::complain!("warning: {warning}");
     }
     if found.left_out > 0 {
         screen::complain!("warning: {} older entries are left out; --tail 0 shows all", found.left_out);
     }
-    if found.no_longer_kept > 0 {
-        screen::complain!(
-            "warning: this journal is kept in memory only, and its oldest {} entries are no longer kept; with a file, \
-             they would be (--journal FILE of kubegc run, --data-dir of kubegc up)",
-            found.no_longer_kept
-        );
+}
+
+/// Says what of a journal could not be read, and what it does not keep.
+pub(super) fn warnings(found: &Found) -> Vec<String> {
+    let mut warnings = found.failures.clone();
+    if found.unreadable > 0 {
+        warnings.push(format!("{} lines are not journal entries", found.unreadable));
     }
+    if found.no_longer_kept > 0 {
+        warnings.push(format!(
+            "this journal is kept in memory only, and its oldest {} entries are no longer kept; with a file, they would be \
+             (--journal FILE of kubegc run, --data-dir of kubegc up)",
+            found.no_longer_kept
+        ));
+    }
+    warnings
 }
 
 /// Prints what there is, and then entries as they are made, a line each.

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use clap::Args;
 use gc_inspect::attached::{AttachFlags, Query};
-use gc_inspect::gather::{self, Gatherer};
+use gc_inspect::gather::{self, Gatherer, Scope};
 use gc_inspect::output::{self, Output};
 use gc_inspect::sources::JournalFlags;
-use gc_inspect::stuck;
+use gc_inspect::stuck::{self, StuckAnswer};
 use gc_inspect::target::{FileFlags, Partial};
 use gc_kube::ApiClient;
 use gc_process::UsageError;
@@ -65,6 +65,21 @@ pub(crate) fn run(options: &StuckOptions) -> anyhow::Result<()> {
     if anything && options.exit_code { Err(StuckObjectsFound.into()) } else { Ok(()) }
 }
 
+/// Asks the cluster, and the journal for what the server refused where that is the cause.
+pub(super) async fn ask_whole(
+    gatherer: Gatherer,
+    scope: &Scope,
+    patience: Duration,
+    (journal, access, client): (&JournalFlags, &Access, &ApiClient),
+) -> anyhow::Result<StuckAnswer> {
+    let answer = stuck::ask(&gatherer, scope, patience).await?;
+    if !answer.rows.iter().any(|row| row.cause.code.is_absence()) {
+        return Ok(answer);
+    }
+    let refused = stuck::refusals(journal, access, client).await;
+    stuck::ask(&gatherer.knowing_refusals(refused), scope, patience).await
+}
+
 /// Asks once and prints the answer. Whether anything is stuck.
 async fn one(
     options: &StuckOptions,
@@ -86,11 +101,8 @@ async fn one(
     }
     let gatherer = Gatherer::new(client.clone(), gather::clock(client).await).await?;
     let Partial { found: named, failures } = options.files.named(&gatherer, &scope.namespace)?;
-    let mut answer = stuck::ask(&gatherer, &scope, patience).await?;
-    if answer.rows.iter().any(|row| row.cause.code.is_absence()) {
-        let refused = stuck::refusals(&JournalFlags::default(), &options.access, client).await;
-        answer = stuck::ask(&gatherer.knowing_refusals(refused), &scope, patience).await?;
-    }
+    let sources = (&JournalFlags::default(), &options.access, client);
+    let mut answer = ask_whole(gatherer, &scope, patience, sources).await?;
     answer.keep_older(at_least);
     if !options.files.is_empty() {
         answer.rows.retain(|row| row.places().any(|place| named.iter().any(|named| named.is_at(place))));

@@ -15,7 +15,7 @@ const NODES: &str = "/api/v1/nodes";
 
 /// Requests that would change something. A review is a question, and so is what a page is asked; a dry run of the server is
 /// without effect.
-fn writes(proxy: &Proxy) -> Vec<String> {
+pub(crate) fn writes(proxy: &Proxy) -> Vec<String> {
     let changes = |method: &Method, path: &str| {
         *method != Method::GET
             && !path.starts_with("/apis/authorization.k8s.io/")

@@ -30,7 +30,7 @@ const AN_ORDER: AbsentFlags = ("-n -A -l -f -w -o", "an order to all collectors"
 
 /// Each command with the flags that it takes.
 #[rustfmt::skip]
-const TABLE: [(&str, &str, &[AbsentFlags]); 34] = [
+const TABLE: [(&str, &str, &[AbsentFlags]); 35] = [
     ("tree", "-n -A -l -f -w -o cluster", &[]),
     ("why", "-n -A -l -f -w -o cluster", &[]),
     ("stuck", "-n -A -l -f -w -o cluster", &[]),
@@ -43,6 +43,7 @@ const TABLE: [(&str, &str, &[AbsentFlags]); 34] = [
     ("garbage", "-n -A -l -o cluster", &[("-f", "what a file names is used"), ("-w", "reads every object whole")]),
     ("doctor", "-n -A -w -o cluster", &[("-l -f", "examines the cluster, not objects")]),
     ("journal", "-n -A -o cluster", &[("-l", "entries have no labels"), ("-f -w", "-f follows, as kubectl logs")]),
+    ("mcp", "cluster", &[("-n -A -l -f", "its tools have arguments"), ("-w -o", "is a server")]),
     ("policy check", "-f -o cluster", &[("-n -A -l", "the policies say what they select"), ("-w", "files")]),
     ("policy new", "", &[("-n -A -l -f -w cluster", "a template"), ("-o", "always YAML, with comments")]),
     ("top", "-n -A cluster", &[("-l -f", "its keys filter"), ("-w", "always repeats"), ("-o", "a screen")]),
@@ -118,12 +119,13 @@ fn every_command_takes_kubectls_flags_or_has_a_reason() {
 }
 
 /// Commands of which no screen is kept, and why.
-const WITHOUT_SCREEN: [(&str, &str); 13] = [
+const WITHOUT_SCREEN: [(&str, &str); 14] = [
     ("top", "the crate gc-console keeps its screens"),
     ("run", "a server: it shows its log"),
     ("node", "a server: it shows its log"),
     ("up", "a server: it shows its log"),
     ("apiserver", "a server: it shows its log"),
+    ("mcp", "speaks a protocol: tests/attached/mcp.rs has its answers"),
     ("demo", "tells a story in its own time"),
     ("node images", "needs a runtime: tests/node.rs has its lists"),
     ("node containers", "needs a runtime: tests/node.rs has its lists"),
