@@ -5,7 +5,7 @@
 //! another machine is an error. The formats are described in docs/machines.md.
 
 pub(crate) mod aws;
-mod client;
+pub(crate) mod client;
 mod exec;
 pub(crate) mod inventory;
 pub(crate) mod protocol;

@@ -10,6 +10,7 @@ pub mod csi;
 pub mod fuzz;
 mod host_path;
 mod machines;
+pub mod post;
 mod storage;
 
 pub use machines::MachinesOutside;

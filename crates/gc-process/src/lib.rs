@@ -29,6 +29,7 @@ pub mod reviews;
 pub mod screen;
 pub mod table;
 pub mod tasks;
+pub mod traces;
 mod usage_error;
 pub mod user_limits;
 pub mod yaml;

@@ -38,6 +38,8 @@ mod messages;
 mod orders;
 #[path = "attached/others.rs"]
 mod others;
+#[path = "attached/otlp.rs"]
+mod otlp;
 #[path = "attached/page.rs"]
 mod page;
 #[path = "attached/plans.rs"]

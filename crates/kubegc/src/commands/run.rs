@@ -37,6 +37,7 @@ use gc_process::kubeconfig::Caller;
 use gc_process::lease::control;
 use gc_process::lease::election::{self, Candidate, ShownPages};
 use gc_process::operations::{self, OperationsPages, Protection, TlsFlags};
+use gc_process::traces::Traces;
 use gc_process::{logging, preflight};
 use tokio::signal::unix::SignalKind;
 use tokio::task::JoinSet;
@@ -98,6 +99,8 @@ struct Parts {
     journal: Arc<Journal>,
     events: Option<DeletionEvents>,
     page: Option<Page>,
+    /// None without a receiver.
+    traces: Option<Arc<Traces>>,
     catalogue: Catalogue,
     metrics: Metrics,
     collectors: CollectorMetrics,
@@ -105,7 +108,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(client: ApiClient, settings: &Settings) -> anyhow::Result<Self> {
+    fn new(client: ApiClient, settings: &Settings, otlp: Option<&str>) -> anyhow::Result<Self> {
         let live = Live::new(settings, client.address());
         let permission = live.leadership.clone();
         let gated = client.gated(move || permission.may_act());
@@ -122,6 +125,7 @@ impl Parts {
         Ok(Self {
             journal: Arc::new(settings.journal.clone().open(client.address())?),
             events: settings.retention.deletion_events.then(DeletionEvents::default),
+            traces: otlp.map(Traces::start).transpose()?.map(Arc::new),
             page: settings.ui.map(|ui| live.page(&client, settings, ui, graph.clone())),
             metrics: Metrics::register(&settings.lease.lease.name, &mut catalogue),
             collectors: CollectorMetrics::register(&mut catalogue),
@@ -138,7 +142,7 @@ impl Parts {
 
     fn sinks(&self, mode: Mode) -> AuditSinks {
         let (journal, events) = (Arc::clone(&self.journal), self.events.clone());
-        AuditSinks { journal, events, mode, page: self.page.clone() }
+        AuditSinks { journal, events, mode, page: self.page.clone(), traces: self.traces.clone() }
     }
 
     /// The surroundings of the collectors beyond owner references.
@@ -235,7 +239,8 @@ async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -
     let hangups = tokio::signal::unix::signal(SignalKind::hangup()).context("cannot listen to SIGHUP")?;
     let timeout = options.request_timeout()?;
     let client = options.cluster.client(settings.kubeconfig.as_ref(), Caller::Controller).await?;
-    let mut parts = Parts::new(client.with_request_timeout(timeout), &settings)?;
+    let client = client.with_request_timeout(timeout);
+    let mut parts = Parts::new(client, &settings, options.otlp_endpoint.as_deref())?;
     let mut tasks = JoinSet::new();
     let mut observers = parts.observers(&settings, &mut tasks);
     let (feed, terminating) = NamespaceFeed::new();
@@ -251,7 +256,7 @@ async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -
     }
     parts.follow(&settings, &mut tasks).await;
     let others = Others::start(&parts.gated, &settings, &parts.live, terminating, surroundings);
-    let Parts { client, live, collector, engine, graph, journal, metrics, stuck, .. } = parts;
+    let Parts { client, live, collector, engine, graph, journal, metrics, stuck, traces, .. } = parts;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let work = settings.collects_by_owners().then(|| {
         tasks.spawn(watch_readiness(collector.board(), Arc::clone(&ready)).boxed());
@@ -293,6 +298,9 @@ async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -
         }
     };
     journal.close();
+    if let Some(traces) = traces {
+        tokio::task::spawn_blocking(move || traces.end()).await.context("the traces ended by a panic")?;
+    }
     if is_observation {
         report_observation(&metrics);
     }

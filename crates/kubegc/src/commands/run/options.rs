@@ -131,6 +131,9 @@ pub(crate) struct Options {
     /// Number of rotated journals to keep
     #[arg(long, help_heading = HEADING_JOURNAL, value_name = "N", default_value_t = 2)]
     journal_max_files: u32,
+    /// Send a span for each verdict and its requests to this receiver of OpenTelemetry (OTLP over HTTP) [default: no traces]
+    #[arg(long, help_heading = HEADING_JOURNAL, value_name = "URL")]
+    pub(super) otlp_endpoint: Option<String>,
     #[command(flatten)]
     pub(super) tls: TlsFlags,
     #[command(flatten)]

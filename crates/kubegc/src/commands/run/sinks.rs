@@ -1,4 +1,4 @@
-//! The observers that leave a trace of every decision: the log, the journal, Events and the feed of the page.
+//! The observers that leave a trace of every decision: the log, the journal, Events, the feed of the page, and spans.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use gc_kube::{Observer, ResourceTable};
 use gc_process::audit_log::{DryRunReport, LogDecisions};
 use gc_process::collectors::MakeSinks;
 use gc_process::journal::{Journal, JournalObserver};
+use gc_process::traces::Traces;
 
 use super::options::Mode;
 use crate::deletion_events::DeletionEvents;
@@ -21,11 +22,13 @@ pub(super) struct AuditSinks {
     pub(super) mode: Mode,
     /// Page whose feed shows it, too.
     pub(super) page: Option<Page>,
+    /// None without a receiver.
+    pub(super) traces: Option<Arc<Traces>>,
 }
 
 /// The audit sinks of collectors that run beside their server: the log, the journal, and Events.
 pub(crate) fn sinks(journal: Arc<Journal>, events: Option<DeletionEvents>) -> Arc<MakeSinks> {
-    AuditSinks { journal, events, mode: Mode::Act, page: None }.for_others()
+    AuditSinks { journal, events, mode: Mode::Act, page: None, traces: None }.for_others()
 }
 
 impl AuditSinks {
@@ -38,6 +41,7 @@ impl AuditSinks {
         ];
         made.extend(self.events.as_ref().and_then(|events| events.observer(controller, table)));
         made.extend(self.page.as_ref().map(|page| page.observer(controller, table)));
+        made.extend(self.traces.as_ref().map(|traces| traces.observer(controller.name(), table)));
         made
     }
 

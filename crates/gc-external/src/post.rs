@@ -1,0 +1,41 @@
+//! Documents that are sent to a server outside Kubernetes, such as traces.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+
+use crate::cloud::client::{Https, fetch, https};
+
+/// Largest answer that is read, bytes.
+const LARGEST_ANSWER: usize = 64 * 1024;
+
+/// Sends documents; a server with TLS is verified by the authorities of this machine.
+#[derive(Clone)]
+pub struct DocumentSender {
+    client: Https,
+    timeout: Duration,
+}
+
+impl DocumentSender {
+    /// A sender whose requests end within a time.
+    ///
+    /// # Errors
+    /// The authorities of this machine are needed (`secure`) and there are none.
+    pub fn new(timeout: Duration, secure: bool) -> Result<Self, String> {
+        Ok(Self { client: https(None, timeout, secure)?, timeout })
+    }
+
+    /// Sends a request, and returns the status and the body of the answer.
+    ///
+    /// # Errors
+    /// There was no answer in time, or it could not be read.
+    pub async fn send(&self, request: Request<Bytes>) -> Result<(u16, Bytes), String> {
+        let asked = fetch(&self.client, request.map(Full::new), LARGEST_ANSWER);
+        match tokio::time::timeout(self.timeout, asked).await {
+            Ok(answered) => answered.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer within {} s", self.timeout.as_secs())),
+        }
+    }
+}
