@@ -1,5 +1,6 @@
 //! The questions as the page asks them: with the rights of one user, about everything that the user may list.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use gc_kube::ApiClient;
 use gc_types::{ObjectKey, Timestamp, Uid};
 use serde_json::Value;
 
+pub use super::columns::Columns;
 use super::gather::{self, Gatherer, Scope};
 pub use super::listable::listable;
 use super::plan::{self, Cascade, Planning, ShownPlan};
@@ -252,6 +254,16 @@ impl Question {
     pub async fn delete(&self, planned: &PlannedDeletion) -> anyhow::Result<()> {
         plan::send(&self.client, &self.named, &planned.target, planned.cascade).await
     }
+}
+
+/// The columns READY and STATUS of these objects, as far as the user may read them and a few requests suffice.
+pub async fn columns(client: &ApiClient, objects: &[(Resource, Metadata)]) -> BTreeMap<Uid, Columns> {
+    let Ok(gatherer) = Gatherer::new(client.clone(), gather::now()).await else { return BTreeMap::new() };
+    let keys: Vec<ObjectKey> = objects
+        .iter()
+        .filter_map(|(resource, metadata)| Some(metadata.key(gatherer.catalog.named(&resource.name)?.id)))
+        .collect();
+    gatherer.columns(keys.iter()).await
 }
 
 /// Objects of one kind in a namespace (an empty one: everywhere), with their metadata.

@@ -17,6 +17,11 @@ const SPARKS: usize = 20;
 /// From few to many.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
+/// Columns of names, which keep their ends.
+const NAMES: [&str; 3] = ["OBJECT", "NAME", "NODE"];
+/// Characters that end the name of a pod of a Deployment: two hyphens, a hash of ten, and five.
+const UNIQUE_END: usize = 17;
+
 /// One column: its heading, its width, and whether it is shown on wide terminals only.
 type Column = (&'static str, Constraint, bool);
 
@@ -64,10 +69,11 @@ const fn columns(view: View) -> &'static [Column] {
         ],
         View::Objects => &[
             ("NAMESPACE", Length(14), false),
-            ("NAME", Fill(2), false),
-            ("AGE", Length(7), false),
-            ("OWNERS", Fill(1), true),
-            ("STATE", Fill(2), false),
+            ("NAME", Fill(3), false),
+            ("READY", Length(6), false),
+            ("STATUS", Fill(2), false),
+            ("AGE", Length(6), false),
+            ("OWNERS", Fill(2), true),
         ],
     }
 }
@@ -215,9 +221,13 @@ fn table(app: &App, frame: &mut Frame<'_>, area: Rect) {
     let is_wide = area.width >= WIDE;
     let shown: Vec<(usize, &Column)> =
         columns(app.view).iter().enumerate().filter(|(_, column)| is_wide || !column.2).collect();
+    let widths = Layout::horizontal(shown.iter().map(|(_, column)| column.1)).spacing(1).split(area);
     let line = |row: &Row| {
-        let cells =
-            shown.iter().map(|(index, _)| Cell::from(row.cells.get(*index).cloned().unwrap_or_default()));
+        let cells = shown.iter().zip(widths.iter()).map(|((index, column), place)| {
+            let text = row.cells.get(*index).cloned().unwrap_or_default();
+            let is_name = NAMES.contains(&column.0);
+            Cell::from(if is_name { without_middle(&text, usize::from(place.width)) } else { text })
+        });
         let colour = if row.is_bad { Style::new().fg(Color::Red) } else { Style::new() };
         TableRow::new(cells.collect::<Vec<_>>()).style(colour)
     };
@@ -227,6 +237,18 @@ fn table(app: &App, frame: &mut Frame<'_>, area: Rect) {
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut state = TableState::new().with_selected(Some(selected));
     frame.render_stateful_widget(table, area, &mut state);
+}
+
+/// Shortens a name that is longer than its column in its middle: the end of a pod's name tells it from its siblings.
+fn without_middle(name: &str, width: usize) -> String {
+    let length = name.chars().count();
+    if length <= width || width == 0 {
+        return name.to_owned();
+    }
+    let end = (width - 1).min(UNIQUE_END.max(width / 2));
+    let head: String = name.chars().take(width - 1 - end).collect();
+    let tail: String = name.chars().skip(length - end).collect();
+    format!("{head}…{tail}")
 }
 
 /// Returns the message for a table without rows.

@@ -246,6 +246,9 @@ pub(crate) struct Row {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ListedObject {
     pub(crate) place: ObjectPlace,
+    /// As `kubectl get` shows it; empty where the server has no such column.
+    pub(crate) ready: String,
+    pub(crate) status: String,
     pub(super) age_milliseconds: Option<i64>,
     pub(crate) owners: Vec<String>,
     pub(crate) finalizers: Vec<String>,
@@ -254,19 +257,22 @@ pub(super) struct ListedObject {
 
 impl ListedObject {
     pub(crate) fn row(&self) -> Row {
-        let state = match (self.is_terminating, self.finalizers.is_empty()) {
-            (true, true) => "terminating".to_owned(),
-            (true, false) => format!("terminating, held by {}", self.finalizers.join(" ")),
-            (false, true) => String::new(),
-            (false, false) => format!("finalizers {}", self.finalizers.join(" ")),
+        let finalizers = self.finalizers.join(" ");
+        let status = match (self.is_terminating, finalizers.is_empty()) {
+            (true, true) => "Terminating".to_owned(),
+            (true, false) => format!("Terminating, held by {finalizers}"),
+            (false, true) => self.status.clone(),
+            (false, false) if self.status.is_empty() => format!("finalizers {finalizers}"),
+            (false, false) => format!("{}, finalizers {finalizers}", self.status),
         };
         Row {
             cells: vec![
                 self.place.namespace.clone(),
                 self.place.name.clone(),
+                self.ready.clone(),
+                status,
                 self.age_milliseconds.map_or_else(|| "-".to_owned(), age),
                 self.owners.join(" "),
-                state,
             ],
             place: Some(self.place.clone()),
             is_bad: self.is_terminating,

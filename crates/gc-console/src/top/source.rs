@@ -15,7 +15,7 @@ use gc_inspect::subject::{ConfirmedPlan, Subject};
 use gc_inspect::view::{self, Question, View};
 use gc_kube::{ApiClient, push_segment};
 use gc_process::{preflight, screen};
-use gc_types::Timestamp;
+use gc_types::{Timestamp, Uid};
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
@@ -289,8 +289,13 @@ impl Source {
 
     async fn objects(&self, kind: &str, namespace: &str) -> anyhow::Result<Vec<ListedObject>> {
         let now = jiff::Timestamp::now().as_millisecond();
-        let objects = view::objects(&self.client, kind, namespace).await?;
-        let listed = objects.into_iter().take(LISTED).map(|(resource, metadata)| ListedObject {
+        let mut objects = view::objects(&self.client, kind, namespace).await?;
+        objects.truncate(LISTED);
+        let columns = view::columns(&self.client, &objects).await;
+        let of = |uid: &Uid| columns.get(uid).cloned().unwrap_or_default();
+        let listed = objects.into_iter().map(|(resource, metadata)| ListedObject {
+            ready: screen::visible_line(&of(&metadata.uid).ready).into_owned(),
+            status: screen::visible_line(&of(&metadata.uid).status).into_owned(),
             place: ObjectPlace {
                 kind: resource.kind.to_string(),
                 resource: resource.name.to_string(),

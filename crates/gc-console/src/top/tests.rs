@@ -104,13 +104,29 @@ fn the_tables_look_so() {
     press(&mut app, ":po\n");
     let listed = ListedObject {
         place: place("Pod", "pods", "web-0"),
+        ready: "0/1".into(),
+        status: "CrashLoopBackOff".into(),
         age_milliseconds: Some(7_200_000),
         owners: vec!["ReplicaSet/web".into()],
         finalizers: vec!["example.com/f".into()],
         is_terminating: true,
     };
-    app.learn(News::Objects { kind: "po".into(), namespace: String::new(), answer: Ok(vec![listed]) });
+    let sibling = |number: usize| ListedObject {
+        place: place("Pod", "pods", &format!("storefront-checkout-gateway-5d8f7c9b44-xk2v{number}")),
+        is_terminating: false,
+        finalizers: Vec::new(),
+        ..listed.clone()
+    };
+    let all = vec![listed.clone(), sibling(0), sibling(1)];
+    app.learn(News::Objects { kind: "po".into(), namespace: String::new(), answer: Ok(all) });
     assert_pictures("objects", &app);
+    // Siblings differ to the eye, and their state is readable, on every terminal.
+    for width in [80, 120, 200] {
+        let shown = picture(&app, width);
+        for part in ["-5d8f7c9b44-xk2v0 ", "-5d8f7c9b44-xk2v1 ", "READY", " 0/1 ", "CrashLoopBackOff"] {
+            assert!(shown.contains(part), "{width}, {part}:\n{shown}");
+        }
+    }
 }
 
 #[test]
