@@ -150,7 +150,11 @@ mod tests {
         let policy = RecordingPolicy::read(policy.as_str().unwrap()).unwrap();
         let rbac = manifest("rbac.yaml");
         let roles: Vec<_> = rbac.iter().filter(|object| !object["rules"].is_null()).collect();
-        assert_eq!(roles.len(), 1);
+        assert_eq!(roles.len(), 2);
+        let renews = serde_json::json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
+            "resourceNames": ["kubegc-recorder"], "verbs": ["patch"]}]);
+        assert_eq!(roles[1]["kind"], "Role");
+        assert_eq!(roles[1]["rules"], renews);
         let mut granted = Vec::new();
         for rule in roles[0]["rules"].as_array().unwrap() {
             assert_eq!(rule["verbs"], serde_json::json!(["list", "watch"]), "{rule}");

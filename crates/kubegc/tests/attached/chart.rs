@@ -152,8 +152,10 @@ fn the_chart_has_the_definitions_and_the_recorder_of_the_manifests() {
             .clone()
     };
     let ours = manifests("deploy/recorder", &["rbac.yaml", "policy.yaml"]);
-    let role = |objects: &[Value]| of(objects, "ClusterRole", "kubegc-recorder")["rules"].clone();
-    assert_eq!(role(&rendered), role(&ours));
+    for kind in ["ClusterRole", "Role"] {
+        let role = |objects: &[Value]| of(objects, kind, "kubegc-recorder")["rules"].clone();
+        assert_eq!(role(&rendered), role(&ours));
+    }
     let policy = |objects: &[Value]| {
         yaml(of(objects, "ConfigMap", "kubegc-recorder")["data"]["policy.yaml"].as_str().unwrap())
     };
