@@ -255,6 +255,20 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
         });
     }
 
+    /// Starts it again so that it collects its own garbage only for requests that wait for that, and neither after its start nor after a
+    /// number of changes.
+    #[allow(dead_code, reason = "not every user needs it")]
+    pub fn collect_only_when_asked(&mut self) {
+        let file = self.folder.join("config.toml");
+        let scheduler = r#"[plugins."io.containerd.gc.v1.scheduler"]
+  mutation_threshold = 0
+  startup_delay = "24h"
+"#;
+        std::fs::write(&file, std::fs::read_to_string(&file).unwrap() + scheduler).unwrap();
+        self.end(Signal::TERM);
+        self.start_again();
+    }
+
     /// Ends the process: by SIGKILL, as a crash does, or by SIGTERM. Containers live on under their shims.
     pub fn end(&mut self, signal: Signal) {
         if let Some(mut process) = self.process.take() {
