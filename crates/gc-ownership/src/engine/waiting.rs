@@ -306,8 +306,11 @@ impl Engine {
         };
         let owners: Vec<NodeId> = self.waiting.iter().filter(concerned).map(|(&owner, _)| owner).collect();
         for owner in owners {
-            if let Some(waiting) = self.waiting.get_mut(&owner) {
-                waiting.withdrawn.insert(resource);
+            if let Some(waiting) = self.waiting.get_mut(&owner)
+                && waiting.withdrawn.insert(resource)
+            {
+                // The time that it has waited for others is not the time of this absence.
+                waiting.ready_since = None;
             }
         }
     }
