@@ -57,6 +57,12 @@ async fn watches_in_the_process_that_are_not_read_hold_little() {
     let user =
         UserInfo { name: "ann".into(), groups: vec!["system:authenticated".into()], ..UserInfo::default() };
     let ann = administrator.as_user(&user);
+    // The authorizer follows the roles by a watch of its own.
+    let begun = Instant::now();
+    while call(&ann, "GET", CONFIG_MAPS, &Value::Null).await.status() != 200 {
+        assert!(begun.elapsed() < PATIENCE, "the role is not in force");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let before = resident();
     let mut watches = Vec::new();
     for _ in 0..WATCHES {
