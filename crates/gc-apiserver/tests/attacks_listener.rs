@@ -13,7 +13,7 @@ use gc_apiserver::{ExtensionAnswer, ExtensionBody, Listener, ListenerTls, Peer};
 use gc_registry::api::UserInfo;
 use hyper::body::Incoming;
 use serde_json::json;
-use support::crowd::{Attack, Course, Kind, withstand};
+use support::crowd::{Attack, Course, Kind, PACED, pipelined, withstand};
 use support::raw_http2::{REFUSED_STREAM, RST_STREAM, get, next, preface};
 use support::victim::{self, PATIENCE, Victim, dial, http1};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -167,23 +167,10 @@ async fn start() -> SocketAddr {
 /// As the API server does, and also where everybody is trusted.
 #[tokio::test]
 async fn floods_without_credentials_are_answered_at_a_pace() {
-    const AT_ONCE: usize = 64;
-    const PER_SECOND: usize = 8;
-    const COUNT: usize = AT_ONCE + PER_SECOND;
     for path in ["/healthz", TRUSTED] {
         let mut stream = TcpStream::connect(start().await).await.unwrap();
         let begun = Instant::now();
-        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-        stream.write_all(request.repeat(COUNT).as_bytes()).await.unwrap();
-        let answered = async {
-            let mut read = String::new();
-            while read.matches("HTTP/1.1 200 OK\r\n").count() < COUNT {
-                let mut bytes = [0; 4096];
-                let length = stream.read(&mut bytes).await.unwrap();
-                assert_ne!(length, 0, "{path}: nothing is refused: {read}");
-                read.push_str(std::str::from_utf8(&bytes[..length]).unwrap());
-            }
-        };
+        let answered = pipelined(&mut stream, path, PACED);
         tokio::time::timeout(PATIENCE, answered).await.expect("everything is answered");
         assert!(begun.elapsed() >= Duration::from_secs(1), "{path}: {:?}", begun.elapsed());
     }

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use futures::future::BoxFuture;
 use gc_apiserver::{Audience, Extension, ExtensionAnswer, ExtensionBody, ExtensionRequest};
 use support::TestServer;
+use support::crowd::{PACED, pipelined};
 use support::raw_http2::{
     CANCEL, DATA, END_STREAM, GOAWAY, PING, REFUSED_STREAM, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame, get,
     next, preface, read_to_end,
 };
 use support::victim::{PATIENCE, Victim, dial};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// The server of [`Victim`]: a test only so that this program can be started as one.
@@ -116,32 +117,17 @@ async fn streams_without_a_window_are_few_and_are_reset() {
     }
 }
 
-/// Sends this many requests at once over HTTP/1.1, and reads as many answers.
-async fn pipelined(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), count: usize) {
-    let request = "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
-    stream.write_all(request.repeat(count).as_bytes()).await.unwrap();
-    let mut read = String::new();
-    while read.matches("HTTP/1.1 200 OK\r\n").count() < count {
-        let mut bytes = [0; 4096];
-        let length = stream.read(&mut bytes).await.unwrap();
-        assert_ne!(length, 0, "nothing is refused: {read}");
-        read.push_str(std::str::from_utf8(&bytes[..length]).unwrap());
-    }
-}
-
 /// Whoever has shown no credentials is answered at once up to a number, and then at a pace, over HTTP/1.1 as well: 200 such connections
 /// made an administrator wait for more than a second.
 #[tokio::test]
 async fn floods_without_credentials_are_answered_at_a_pace() {
-    const AT_ONCE: usize = 64;
-    const PER_SECOND: usize = 8;
     let server = TestServer::start().await;
     let mut flood = server.connect(b"http/1.1", false).await;
     let begun = Instant::now();
-    let flooding = tokio::spawn(async move { pipelined(&mut flood, AT_ONCE + PER_SECOND).await });
+    let flooding = tokio::spawn(async move { pipelined(&mut flood, "/livez", PACED).await });
     // A probe beside it.
     for _ in 0..3 {
-        pipelined(&mut server.connect(b"http/1.1", false).await, 10).await;
+        pipelined(&mut server.connect(b"http/1.1", false).await, "/livez", 10).await;
     }
     tokio::time::timeout(PATIENCE, flooding).await.expect("everything is answered").unwrap();
     assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());

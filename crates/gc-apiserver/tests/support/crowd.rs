@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_rustls::TlsConnector;
 
 use super::victim::Victim;
@@ -89,4 +90,20 @@ pub async fn withstand(
     ask(victim).await;
     assert_eq!(victim.child.try_wait().unwrap(), None, "{name}: the server lives");
     Course { lasted, connected, before, peak }
+}
+
+/// Requests at once of which the last eight are answered a second later, on a connection that has shown no credentials.
+pub const PACED: usize = 64 + 8;
+
+/// Sends this many requests at once over HTTP/1.1, and reads as many answers.
+pub async fn pipelined(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), path: &str, count: usize) {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    stream.write_all(request.repeat(count).as_bytes()).await.unwrap();
+    let mut read = String::new();
+    while read.matches("HTTP/1.1 200 OK\r\n").count() < count {
+        let mut bytes = [0; 4096];
+        let length = stream.read(&mut bytes).await.unwrap();
+        assert_ne!(length, 0, "{path}: nothing is refused: {read}");
+        read.push_str(std::str::from_utf8(&bytes[..length]).unwrap());
+    }
 }
