@@ -705,10 +705,7 @@ impl WireNewest {
 impl WireUnused {
     fn understand(self, is_secret: bool, problems: &mut Problems) -> Unused {
         let recorder = self.recorder.unwrap_or_else(|| unused::RECORDER.to_owned());
-        if recorder
-            .split_once('/')
-            .is_none_or(|(namespace, name)| namespace.is_empty() || name.is_empty() || name.contains('/'))
-        {
+        if unused::lease_name(&recorder).is_none() {
             problems.add("unused.recorder", format!("{recorder:?} is not NAMESPACE/NAME of a Lease"));
         }
         if is_secret {

@@ -17,7 +17,7 @@ use futures::future::BoxFuture;
 use gc_collectors::engine::CollectorState;
 use gc_collectors::measures;
 use gc_collectors::policies::roster::{Member, Observation, StatusWrite, Target, Watch};
-use gc_collectors::policies::unused::Heartbeat;
+use gc_collectors::policies::unused::{Heartbeat, lease_name};
 use gc_collectors::policies::{GROUP, KIND, RESOURCE, VERSION};
 use gc_controller::concurrency::ConcurrencyOptions;
 use gc_controller::controller::{Controller, Surroundings as _, until};
@@ -469,7 +469,7 @@ async fn write_status(client: &ApiClient, name: &str, body: &Value) -> Option<Va
 /// Reads the Lease of a recorder, `NAMESPACE/NAME`; nothing if there is none, or the answer is something else. It is listed, as everything
 /// that policies are about is: no further permission is needed.
 async fn read_heartbeat(client: &ApiClient, lease: &str) -> Option<Heartbeat> {
-    let (namespace, name) = lease.split_once('/')?;
+    let (namespace, name) = lease_name(lease)?;
     let mut path = "/apis/coordination.k8s.io/v1/namespaces/".to_owned();
     crate::resources::push_segment(&mut path, namespace);
     path.push_str("/leases?fieldSelector=metadata.name%3D");

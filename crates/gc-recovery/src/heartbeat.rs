@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gc_collectors::policies::unused::{HEARTBEAT_MILLISECONDS, RECORDED, kind_name};
+use gc_collectors::policies::unused::{HEARTBEAT_MILLISECONDS, RECORDED, kind_name, lease_name};
 use gc_inspect::gather;
 use gc_kube::ApiClient;
 use gc_process::UsageError;
@@ -32,18 +32,10 @@ impl FromStr for RecorderLease {
     type Err = UsageError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.split_once('/') {
-            Some((namespace, name)) if is_name(namespace) && is_name(name) => {
-                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
-            }
-            _ => Err(UsageError::new(format!("{text:?} is not NAMESPACE/NAME of a Lease"))),
-        }
+        let (namespace, name) = lease_name(text)
+            .ok_or_else(|| UsageError::new(format!("{text:?} is not NAMESPACE/NAME of a Lease")))?;
+        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
     }
-}
-
-fn is_name(text: &str) -> bool {
-    let is_usual = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-    !text.is_empty() && text.chars().all(is_usual)
 }
 
 /// The kinds of which every deletion is to be recorded, and whether it is: whether a watch has listed their objects.

@@ -75,6 +75,14 @@ pub fn kind_name(api_version: &str, kind: &str) -> String {
     }
 }
 
+/// Namespace and name of the Lease of a recorder, from `NAMESPACE/NAME`; `None` if that is something else.
+#[must_use]
+pub fn lease_name(text: &str) -> Option<(&str, &str)> {
+    let is_usual = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    let is_name = |part: &str| !part.is_empty() && part.chars().all(is_usual);
+    text.split_once('/').filter(|(namespace, name)| is_name(namespace) && is_name(name))
+}
+
 /// The Lease of a recorder, as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heartbeat {
