@@ -74,6 +74,7 @@ pub struct Pods {
 
 #[derive(Deserialize)]
 struct List<T> {
+    kind: String,
     metadata: ListMetadata,
     #[serde(default = "Vec::new")]
     items: Vec<T>,
@@ -410,6 +411,11 @@ pub(crate) async fn each_page<T: DeserializeOwned>(
         anyhow::ensure!(status.is_success(), "cannot list {path}: {status}");
         let page: List<T> =
             serde_json::from_slice(&answer.body).with_context(|| format!("cannot read {path}"))?;
+        anyhow::ensure!(
+            page.kind.ends_with("List"),
+            "{path} was answered with {:?}, which is no list",
+            page.kind
+        );
         take(page.items)?;
         if page.metadata.r#continue.is_empty() {
             return Ok(());
@@ -456,6 +462,26 @@ mod tests {
 
     fn known(pods: &Pods) -> Vec<&str> {
         pods.view.known.keys().map(PodUid::as_str).collect()
+    }
+
+    /// What a broken gateway answers names no pods, and is not the answer that there are none.
+    #[tokio::test]
+    async fn what_is_no_list_is_an_error() {
+        for (answer, is_list) in [
+            (json!({"kind": "PodList", "metadata": {}, "items": []}), true),
+            (json!({"metadata": {}}), false),
+            (json!({"metadata": {}, "items": []}), false),
+            (json!({"kind": "Status", "metadata": {}, "status": "Success"}), false),
+            (json!({}), false),
+            (json!([]), false),
+        ] {
+            let text = answer.to_string();
+            let client = ApiClient::in_process(move |_: http::Request<Full<Bytes>>| {
+                let answer = http::Response::new(Full::<Bytes>::from(text.clone()));
+                async move { answer }
+            });
+            assert_eq!(list(&client, "/api/v1/pods?limit=1").await.is_ok(), is_list, "{answer}");
+        }
     }
 
     /// T28 and T91: images without a container, and static pods by the hash of their manifest.

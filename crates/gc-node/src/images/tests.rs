@@ -129,17 +129,18 @@ async fn what_a_pod_that_was_bound_during_the_pass_names_stays() {
     let bound = Arc::new(AtomicBool::new(false));
     let (seen, answers) = (Arc::clone(&bound), Arc::new(AtomicBool::new(true)));
     let answering = Arc::clone(&answers);
-    let client =
-        gc_kube::ApiClient::in_process(move |_: http::Request<http_body_util::Full<bytes::Bytes>>| {
+    let client = gc_kube::ApiClient::in_process(
+        move |_: http::Request<http_body_util::Full<bytes::Bytes>>| {
             let image = if seen.load(Ordering::SeqCst) { "registry.example/image-1:v1" } else { "other:v1" };
-            let pods = serde_json::json!({"metadata": {}, "items": [{"metadata": {"uid": "u"},
+            let pods = serde_json::json!({"kind": "PodList", "metadata": {}, "items": [{"metadata": {"uid": "u"},
             "spec": {"containers": [{"name": "c", "image": image}]}}]});
             let code = if answering.load(Ordering::SeqCst) { 200 } else { 500 };
             let answer = http::Response::builder()
                 .status(code)
                 .body(http_body_util::Full::<bytes::Bytes>::from(pods.to_string()));
             async move { answer.unwrap() }
-        });
+        },
+    );
     let mut world = World::new(2).await;
     world.pods = Pods::new(PodSource::Api { client, node: "n".into(), protected_namespaces: Vec::new() });
     assert!(world.pods.names_unknown().is_some(), "not asked yet");
