@@ -159,6 +159,12 @@ fn bucket() -> impl FnMut(&SentRequest) -> (u16, Bytes) + Send + 'static {
     }
 }
 
+/// The flags for a bucket of another server than Amazon's; the last two name the authority of its certificate.
+fn bucket_flags<'a>(endpoint: &'a str, authority: &'a Path) -> [&'a str; 6] {
+    let authority = authority.to_str().unwrap();
+    ["--s3-endpoint", endpoint, "--s3-region", "eu-central-1", "--s3-ca-file", authority]
+}
+
 /// Runs an undo of the ConfigMap `lost` from a bucket; its exit code, and everything that it said.
 fn undo_from_bucket(server: &Kubegc, flags: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
@@ -177,14 +183,7 @@ fn records_in_a_bucket_of_another_server_come_back() {
     let bucket = Webhook::start(bucket());
     let endpoint = bucket.url("");
     let authority = bucket.authority();
-    let flags = [
-        "--s3-endpoint",
-        &endpoint,
-        "--s3-region",
-        "eu-central-1",
-        "--s3-ca-file",
-        authority.to_str().unwrap(),
-    ];
+    let flags = bucket_flags(&endpoint, &authority);
     record(&server, Path::new("s3://backups/shop"), &flags, lose);
     let put =
         bucket.sent().into_iter().find(|request| request.method == Method::PUT).expect("records are written");
@@ -222,14 +221,7 @@ fn a_bucket_at_the_port_of_its_scheme_finds_requests_signed_as_sent() {
     });
     let endpoint = format!("https://{}:443", bucket.address().ip());
     let authority = bucket.authority();
-    let flags = [
-        "--s3-endpoint",
-        &endpoint,
-        "--s3-region",
-        "eu-central-1",
-        "--s3-ca-file",
-        authority.to_str().unwrap(),
-    ];
+    let flags = bucket_flags(&endpoint, &authority);
     record(&server, Path::new("s3://backups/shop"), &flags, lose);
     let (code, said) = undo_from_bucket(&server, &flags);
     assert!(code == Some(0) && Admin::of(&server).exists("lost"), "{said}");
@@ -253,14 +245,7 @@ fn a_truncated_list_of_records_is_no_list() {
         (200, "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>".into())
     });
     let (endpoint, authority) = (bucket.url(""), bucket.authority());
-    let flags = [
-        "--s3-endpoint",
-        &endpoint,
-        "--s3-region",
-        "eu-central-1",
-        "--s3-ca-file",
-        authority.to_str().unwrap(),
-    ];
+    let flags = bucket_flags(&endpoint, &authority);
     let (code, said) = undo_from_bucket(&server, &flags);
     assert!(code == Some(1) && said.contains("the list is truncated"), "{code:?} {said}");
 }
