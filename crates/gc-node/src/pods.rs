@@ -464,7 +464,7 @@ mod tests {
         pods.view.known.keys().map(PodUid::as_str).collect()
     }
 
-    /// What a broken gateway answers names no pods, and is not the answer that there are none.
+    /// An answer of a broken gateway names no pods, and does not say that there are none.
     #[tokio::test]
     async fn what_is_no_list_is_an_error() {
         for (answer, is_list) in [

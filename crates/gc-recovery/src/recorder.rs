@@ -118,7 +118,7 @@ async fn check(client: &ApiClient, policy: &RecordingPolicy, served: &Discovery)
     Ok(recorded)
 }
 
-/// What is recorded, where it goes, and what of it is being recorded.
+/// A recording: its policy, its destination, and the kinds that are recorded by now.
 #[derive(Clone, Copy)]
 struct Recording<'a> {
     policy: &'a Arc<RecordingPolicy>,

@@ -29,7 +29,7 @@ async fn create(client: &kube::Client, path: &str, object: Value) {
     assert_eq!(code(client, Method::POST, path, &[], &object).await, 201, "{path}");
 }
 
-/// What this user may ask for: a question, answered with the user's rights, and a link to the page.
+/// Requests that this user may make: a question, answered with the user's rights, and a link to the page.
 const MAY: [&str; 2] = ["/ask", "/link"];
 
 /// Questions that a user may ask who may read ConfigMaps of one namespace, and orders that this user may not give.

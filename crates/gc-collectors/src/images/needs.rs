@@ -12,16 +12,16 @@ use super::usage::ImageIndex;
 /// The annotation of workloads and namespaces that says how their images are kept: `always`, `last` or `never`.
 pub const KEEP_IMAGES: &str = "kubegc.io/keep-images";
 
-/// When an image may be removed that nothing uses.
+/// Protection of an image that nothing uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Never.
+    /// It is never removed.
     Always,
-    /// For space, after all others, and not for its age.
+    /// It is removed for space, after all others, and not for its age.
     Last,
 }
 
-/// Why none of a workload's pods may be there although it is needed.
+/// Reason for which a workload has no pods although it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// It does not rest.

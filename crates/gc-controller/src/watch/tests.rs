@@ -318,7 +318,7 @@ fn a_watch_that_breaks_is_resumed_where_it_was() {
     );
 }
 
-/// What is cheap to list is listed again after a failure that may have been a restart, however far the server is.
+/// A list that costs little is made again after a failure that may have been a restart, however far the server is.
 #[test]
 fn a_cheap_list_is_read_again() {
     live_of(

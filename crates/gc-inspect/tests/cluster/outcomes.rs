@@ -33,7 +33,7 @@ const OBSTRUCTED_BATCH: u64 = 25;
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Everything in the process has run when nothing has changed for so long.
 const REST: Duration = Duration::from_millis(20);
-/// What collectors do whose requests are refused. This number of looks in a row sees nothing else when they have tried everything.
+/// Activity of collectors whose requests are refused. This number of looks in a row sees nothing else when they have tried everything.
 const RETRIES: [&str; 2] = [
     "garbage-collector-controller: it waits for an answer or for another try",
     "pod-garbage-collector-controller: it waits for an answer or for another try",
@@ -56,7 +56,7 @@ struct World {
     obstacles: Cell<Obstacles>,
 }
 
-/// Whether something refuses requests of collectors, which then try again and again.
+/// Refusal of requests of collectors, which then try again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacles {
     Never,

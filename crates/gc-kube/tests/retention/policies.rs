@@ -69,7 +69,7 @@ async fn a_policy_needs_its_own_kind_and_goes_by_the_clock() {
     }
 }
 
-/// What looks have found unused goes while a recorder renews its Lease, and not before; what has no mark stays.
+/// Objects that looks have found unused go while a recorder renews its Lease, and not before; those without a mark stay.
 #[tokio::test]
 async fn what_is_unused_goes_while_a_recorder_runs() {
     const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";

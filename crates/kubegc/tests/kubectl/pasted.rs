@@ -17,7 +17,7 @@ const LONGEST: &str = "20";
 /// Commands that look at what the server of this test does not have, because it runs no pods.
 const LOOKS: [&str; 1] = ["kubectl -n $NAMESPACE logs "];
 
-/// What a row prints, in its order. Some advice is a sentence. `kubegc release` and the command that removes the same finalizer by
+/// Returns the commands that a row prints, in their order. Some advice is a sentence. `kubegc release` and the command that removes the same finalizer by
 /// force are alternatives.
 fn printed(row: &Row, releases: bool) -> Vec<String> {
     let is_release = |line: &String| line.starts_with("kubegc release ");

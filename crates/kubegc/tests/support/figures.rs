@@ -58,7 +58,7 @@ fn measured() -> Option<Duration> {
     std::env::var("KUBEGC_ATTACK_SECONDS").ok().map(|text| Duration::from_secs(text.parse().unwrap()))
 }
 
-/// What an attack may cost.
+/// Bounds of an attack.
 pub struct Bounds {
     /// MiB beyond those before it.
     pub more: usize,

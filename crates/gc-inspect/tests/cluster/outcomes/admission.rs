@@ -21,7 +21,7 @@ const OBSTACLE: &str = "acme.dev/obstacle";
 /// Keeps the graphs as they are: their own generator draws other numbers.
 const SALT: u64 = 0x00ad_0155_1014;
 
-/// What stands in the way in the namespace of a graph. Whatever refuses deletions refuses those of objects with even numbers.
+/// An obstacle in the namespace of a graph. Whatever refuses deletions refuses those of objects with even numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     /// A policy that refuses deletions.

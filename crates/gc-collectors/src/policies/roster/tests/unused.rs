@@ -18,7 +18,7 @@ fn unused(kind: &str) -> Value {
     shown(policy)
 }
 
-/// What a look has written on an object, by the hours of the two times.
+/// An object as a look has marked it, by the hours of the two times.
 fn marked(since: Option<i64>, seen: Option<i64>) -> Value {
     let mut object =
         json!({"metadata": {"name": "m", "namespace": "shop", "uid": "m", "resourceVersion": "5"}});
