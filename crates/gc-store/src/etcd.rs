@@ -10,6 +10,7 @@ mod compactor;
 mod convert;
 mod feed;
 mod fence;
+mod guarded;
 mod members;
 mod protocol;
 
@@ -29,15 +30,11 @@ use tokio::runtime::Runtime;
 use crate::memory::WATCH_LAG;
 use crate::mvcc::HistoryOptions;
 use answers::FetchedRange;
-use attempt::{Earlier, judge, write_key};
+use attempt::{Sent, Signatures, write_key};
 use client::{CallError, EtcdClient};
 use convert::{REQUEST_LIMIT, Refusal};
 use feed::Feed;
-use members::Repeat;
-use protocol::{
-    Compare, DeleteRangeRequest, LARGEST_MESSAGE, Operation, PutRequest, RangeRequest, TxnRequest,
-    TxnResponse,
-};
+use protocol::{LARGEST_MESSAGE, RangeRequest, TxnResponse};
 
 /// Number of keys that one request of a range reads.
 const PAGE: usize = 2000;
@@ -131,6 +128,8 @@ struct Names {
     compaction: String,
     /// Written when a member failed while it was asked to create something.
     fence: String,
+    /// Written with each deletion.
+    signature: String,
 }
 
 impl Names {
@@ -141,6 +140,7 @@ impl Names {
             mark: format!("{all}meta/mark"),
             compaction: format!("{all}meta/compaction"),
             fence: format!("{all}meta/fence"),
+            signature: format!("{all}meta/signature"),
             all,
         }
     }
@@ -163,6 +163,7 @@ pub struct EtcdStorage {
     compacted: AtomicU64,
     /// Revision of the last write of the fence that this process knows.
     fence: AtomicU64,
+    signatures: Signatures,
 }
 
 impl fmt::Debug for EtcdStorage {
@@ -234,21 +235,8 @@ impl EtcdStorage {
             largest_list,
             compacted,
             fence,
+            signatures: Signatures::new(),
         })
-    }
-
-    /// Returns the result of an attempt between two revisions, with the states of the keys of all conditions after it.
-    fn earlier(
-        &self,
-        transaction: &Transaction,
-        before: Revision,
-        until: Revision,
-        present: &[Option<KeyValue>],
-    ) -> Result<Earlier, StorageError> {
-        let runtime = self.runtime.as_ref().ok_or_else(ended)?;
-        let (feed, asked) = (Arc::clone(&self.feed), transaction.clone());
-        let searched = wait(runtime, self.timeout, async move { feed.search(&asked, before, until).await })?;
-        Ok(searched.unwrap_or_else(|| judge(transaction, present)))
     }
 
     /// Runs a request to completion, on the store's threads.
@@ -302,22 +290,6 @@ impl EtcdStorage {
             }
         })?;
         answer.map(|answer| answers::range(&self.names.data, &asked, answer, at)).transpose()
-    }
-
-    fn transaction(&self, transaction: &Transaction) -> TxnRequest {
-        let key = |key: &str| self.names.key(key);
-        let conditions = transaction.conditions.iter().map(|condition| {
-            let modified = i64::try_from(condition.mod_revision.0).unwrap_or(i64::MAX);
-            Compare::mod_revision(key(&condition.key), modified)
-        });
-        let writes = transaction.writes.iter().map(|write| match write {
-            Write::Put(name, value) => {
-                Operation::Put(PutRequest { key: key(name).into(), value: value.clone() })
-            }
-            Write::Delete(name) => Operation::Delete(DeleteRangeRequest { key: key(name).into() }),
-        });
-        let reads = transaction.conditions.iter().map(|condition| Operation::Range(one(key(&condition.key))));
-        TxnRequest::new(conditions, writes, reads)
     }
 }
 
@@ -404,25 +376,11 @@ impl Storage for EtcdStorage {
     }
 
     fn commit(&self, transaction: Transaction) -> Result<Committed, StorageError> {
-        if !may_be_repeated(&transaction) {
-            return self.commit_once(&transaction);
-        }
-        let before = self.feed.reached();
-        let (client, request) = (self.client.clone(), self.transaction(&transaction));
-        let (answer, is_repeated) = self
-            .ask(async move { client.transaction(request, Repeat::Harmless).await })?
-            .map_err(|(refusal, error)| refused(&transaction, refusal, &error))?;
-        if answer.succeeded {
-            return Ok(Committed::Done(answers::made_at(convert::made_at(answer.header.as_ref()))?));
-        }
-        let present = present(&transaction, &answer);
-        if !is_repeated {
-            return Ok(Committed::Conflict(present));
-        }
-        match self.earlier(&transaction, before, convert::made_at(answer.header.as_ref()), &present)? {
-            Earlier::Performed(revision) => Ok(Committed::Done(revision)),
-            Earlier::NotPerformed => Ok(Committed::Conflict(present)),
-            Earlier::Unknown => Err(unknown()),
+        let mut sent = Sent::new(&transaction, &self.signatures, self.feed.reached());
+        if may_be_repeated(&transaction) {
+            self.commit_guarded(&mut sent)
+        } else {
+            self.commit_once(&mut sent)
         }
     }
 

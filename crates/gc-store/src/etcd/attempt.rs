@@ -1,6 +1,12 @@
 //! Results of attempts at a transaction that a member of etcd did not answer.
+//!
+//! A put is recognized by its value. The deletion of an object looks the same whoever performed it, so a transaction that deletes one
+//! version of it is signed: it also writes a unique signature to one key that all processes share. The value of that key at the revision of a deletion
+//! names the transaction that deleted.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gc_store_api::{Change, Key, KeyValue, Revision, Transaction, Write};
 
@@ -19,26 +25,73 @@ pub(super) fn write_key(write: &Write) -> &Key {
     }
 }
 
-/// Searches all changes since before the attempt for its writes. A deletion may be that of another process, which is
-/// indistinguishable.
+/// Source of the signatures of one process.
+#[derive(Debug)]
+pub(super) struct Signatures {
+    process: u64,
+    next: AtomicU64,
+}
+
+impl Signatures {
+    pub(super) fn new() -> Self {
+        // The seed of a hasher is random.
+        Self { process: RandomState::new().hash_one(std::process::id()), next: AtomicU64::new(0) }
+    }
+
+    /// Returns a new signature for a transaction that deletes one version of a key; `None` for any other: whoever deletes an absent
+    /// key writes nothing, and whoever deletes any version does not depend on who was faster.
+    pub(super) fn sign(&self, transaction: &Transaction) -> Option<String> {
+        let is_guarded = |key: &Key| {
+            let mut conditions = transaction.conditions.iter();
+            conditions.any(|condition| condition.key == *key && condition.mod_revision > Revision(0))
+        };
+        let deletes =
+            transaction.writes.iter().any(|write| matches!(write, Write::Delete(key) if is_guarded(key)));
+        deletes.then(|| format!("{:016x}-{}", self.process, self.next.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+/// A transaction that is being sent.
+#[derive(Debug)]
+pub(super) struct Sent<'a> {
+    pub(super) transaction: &'a Transaction,
+    /// Its signature, if it deletes one version of a key.
+    pub(super) signature: Option<String>,
+    /// False once etcd was full: it then refuses every put, and performs deletions.
+    pub(super) writes_signature: bool,
+    /// A revision from before the first attempt.
+    pub(super) since: Revision,
+}
+
+impl<'a> Sent<'a> {
+    pub(super) fn new(transaction: &'a Transaction, signatures: &Signatures, since: Revision) -> Self {
+        Self { transaction, signature: signatures.sign(transaction), writes_signature: true, since }
+    }
+
+    /// Leaves the signature out of further attempts. Returns `true` if it was not left out before.
+    pub(super) fn leave_out_signature(&mut self) -> bool {
+        std::mem::replace(&mut self.writes_signature, false) && self.signature.is_some()
+    }
+}
+
+/// Returns the revisions whose changes are the writes of a transaction. Deletions among them may be those of other processes.
 pub(super) fn search<'a>(
     transaction: &Transaction,
     changes: impl IntoIterator<Item = &'a Arc<Change>>,
-) -> Earlier {
+) -> Vec<Revision> {
     let mut changes = changes.into_iter().peekable();
-    let mut group: Vec<&Change> = Vec::new();
+    let (mut group, mut found): (Vec<&Change>, Vec<Revision>) = (Vec::new(), Vec::new());
     while let Some(change) = changes.next() {
         group.push(change);
         if changes.peek().is_some_and(|next| next.revision == change.revision) {
             continue;
         }
         if is_of(transaction, &group) {
-            let has_put = transaction.writes.iter().any(|write| matches!(write, Write::Put(..)));
-            return if has_put { Earlier::Performed(change.revision) } else { Earlier::Unknown };
+            found.push(change.revision);
         }
         group.clear();
     }
-    Earlier::NotPerformed
+    found
 }
 
 /// Reports whether the changes of one revision are the writes of a transaction.
@@ -120,37 +173,45 @@ mod tests {
         let deletion = transaction(&[("a", 4)], vec![Write::Delete("a".into())]);
         let mixed = transaction(&[("a", 4)], vec![put("a", "mine"), Write::Delete("absent".into())]);
         let mine = |revision, replaced| change(revision, "a", Some("mine"), replaced);
-        let cases = [
-            ("created", &creation, vec![mine(5, 0)], Earlier::Performed(Revision(5))),
+        let unguarded = transaction(&[], vec![Write::Delete("a".into())]);
+        let cases: [(&str, &Transaction, Vec<Arc<Change>>, &[u64]); 13] = [
+            ("created", &creation, vec![mine(5, 0)], &[5]),
+            ("then replaced", &creation, vec![mine(5, 0), change(6, "a", Some("x"), 5)], &[5]),
+            ("then deleted", &creation, vec![mine(5, 0), change(6, "a", None, 5)], &[5]),
+            ("by another", &creation, vec![change(5, "a", Some("theirs"), 0)], &[]),
+            ("of another version", &creation, vec![mine(6, 5)], &[]),
+            ("updated", &update, vec![change(5, "z", None, 1), mine(6, 4)], &[6]),
+            ("two keys", &two, vec![mine(5, 0), change(5, "b", Some("mine"), 3)], &[5]),
+            ("apart", &two, vec![mine(5, 0), change(6, "b", Some("mine"), 3)], &[]),
+            ("deleted", &deletion, vec![change(5, "a", None, 4)], &[5]),
+            ("not deleted", &deletion, vec![change(5, "a", Some("x"), 4)], &[]),
+            ("nothing to delete", &mixed, vec![mine(5, 4)], &[5]),
             (
-                "then replaced",
-                &creation,
-                vec![mine(5, 0), change(6, "a", Some("x"), 5)],
-                Earlier::Performed(Revision(5)),
+                "deleted twice",
+                &unguarded,
+                vec![change(5, "a", None, 4), mine(6, 0), change(7, "a", None, 6)],
+                &[5, 7],
             ),
-            (
-                "then deleted",
-                &creation,
-                vec![mine(5, 0), change(6, "a", None, 5)],
-                Earlier::Performed(Revision(5)),
-            ),
-            ("by another", &creation, vec![change(5, "a", Some("theirs"), 0)], Earlier::NotPerformed),
-            ("of another version", &creation, vec![mine(6, 5)], Earlier::NotPerformed),
-            ("updated", &update, vec![change(5, "z", None, 1), mine(6, 4)], Earlier::Performed(Revision(6))),
-            (
-                "two keys",
-                &two,
-                vec![mine(5, 0), change(5, "b", Some("mine"), 3)],
-                Earlier::Performed(Revision(5)),
-            ),
-            ("apart", &two, vec![mine(5, 0), change(6, "b", Some("mine"), 3)], Earlier::NotPerformed),
-            ("deleted by whom", &deletion, vec![change(5, "a", None, 4)], Earlier::Unknown),
-            ("not deleted", &deletion, vec![change(5, "a", Some("x"), 4)], Earlier::NotPerformed),
-            ("nothing to delete", &mixed, vec![mine(5, 4)], Earlier::Performed(Revision(5))),
-            ("nothing", &creation, vec![], Earlier::NotPerformed),
+            ("nothing", &creation, vec![], &[]),
         ];
         for (name, transaction, changes, expected) in cases {
+            let expected: Vec<Revision> = expected.iter().copied().map(Revision).collect();
             assert_eq!(search(transaction, &changes), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn only_what_deletes_is_signed_and_never_twice_alike() {
+        let (one, other) = (Signatures::new(), Signatures::new());
+        let update = transaction(&[("a", 4)], vec![put("a", "mine")]);
+        let mixed = transaction(&[("a", 4)], vec![put("b", "mine"), Write::Delete("a".into())]);
+        let any_version =
+            transaction(&[("a", 0)], vec![Write::Delete("a".into()), Write::Delete("b".into())]);
+        for unsigned in [&update, &any_version] {
+            assert_eq!(one.sign(unsigned), None);
+        }
+        let signed: std::collections::BTreeSet<String> =
+            [&one, &other, &one, &other].into_iter().filter_map(|process| process.sign(&mixed)).collect();
+        assert_eq!(signed.len(), 4, "{signed:?}");
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use gc_store_api::{Change, Revision, StorageError, Transaction};
 
 use super::answers::{Step, WatchReader};
-use super::attempt::{self, Earlier};
+use super::attempt;
 use super::client::{CallError, EtcdClient, MemberWatch};
 use super::convert::{self, Refusal, describe};
 use super::protocol::{Event, PutRequest, RangeRequest, WatchCreateRequest};
@@ -152,14 +152,14 @@ impl Feed {
         lock(&self.window).until
     }
 
-    /// Waits for the changes up to `until`, and searches those after `since` for the writes of a transaction. Returns `None` if
-    /// they are not known, or not in time.
+    /// Waits for the changes up to `until`, and returns the revisions after `since` whose changes are the writes of a transaction;
+    /// `None` if they are not known, or not in time.
     pub(super) async fn search(
         &self,
         transaction: &Transaction,
         since: Revision,
         until: Revision,
-    ) -> Option<Earlier> {
+    ) -> Option<Vec<Revision>> {
         let end = tokio::time::Instant::now() + SEARCH_PATIENCE;
         loop {
             {

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use gc_store_api::{Committed, KeyValue, Revision, StorageError, Transaction};
 
 use super::answers;
-use super::attempt::Earlier;
-use super::convert;
+use super::attempt::{Earlier, Sent};
+use super::convert::{self, Refusal};
 use super::members::{Repeat, Trouble};
 use super::protocol::{Compare, Operation, PutRequest, RequestOp, TxnRequest};
 use super::{EtcdStorage, one, plain, present, refused, unknown};
@@ -24,21 +24,23 @@ enum Attempt {
     Committed(Committed),
     /// Another process has raised the fence; nothing was performed.
     Fenced,
+    /// It will be sent without its signature, because etcd is full; nothing was performed.
+    Unsigned,
     /// The member failed.
     Unknown,
 }
 
 impl EtcdStorage {
-    pub(super) fn commit_once(&self, transaction: &Transaction) -> Result<Committed, StorageError> {
+    pub(super) fn commit_once(&self, sent: &mut Sent<'_>) -> Result<Committed, StorageError> {
         for _ in 0..MAX_TURNS {
-            let before = self.feed.reached();
+            sent.since = self.feed.reached();
             let fence = Revision(self.fence.load(Ordering::Acquire));
-            match self.attempt(transaction, fence)? {
+            match self.attempt(sent, fence)? {
                 Attempt::Committed(committed) => return Ok(committed),
-                Attempt::Fenced => {}
+                Attempt::Fenced | Attempt::Unsigned => {}
                 Attempt::Unknown => {
                     let raised = self.raise_fence(fence)?;
-                    if let Some(committed) = self.result_of(transaction, before, raised)? {
+                    if let Some(committed) = self.result_of(sent, raised)? {
                         return Ok(committed);
                     }
                 }
@@ -47,9 +49,9 @@ impl EtcdStorage {
         Err(StorageError::Unavailable("members of etcd failed one after the other".to_owned()))
     }
 
-    fn attempt(&self, transaction: &Transaction, fence: Revision) -> Result<Attempt, StorageError> {
+    fn attempt(&self, sent: &mut Sent<'_>, fence: Revision) -> Result<Attempt, StorageError> {
         let operation = |request| RequestOp { request: Some(request) };
-        let mut request = self.transaction(transaction);
+        let (transaction, mut request) = (sent.transaction, self.request(sent));
         let known = i64::try_from(fence.0).unwrap_or(i64::MAX);
         request.compare.push(Compare::mod_revision(self.names.fence.clone(), known));
         request.failure.push(operation(Operation::Range(one(self.names.fence.clone()))));
@@ -57,6 +59,7 @@ impl EtcdStorage {
         let answer = match self.ask(async move { client.transaction(request, Repeat::Harmful).await })? {
             Ok((answer, _)) => answer,
             Err((_, error)) if Trouble::of(&error) == Some(Trouble::Unknown) => return Ok(Attempt::Unknown),
+            Err((Refusal::Full, _)) if sent.leave_out_signature() => return Ok(Attempt::Unsigned),
             Err((refusal, error)) => return Err(refused(transaction, refusal, &error)),
         };
         if answer.succeeded {
@@ -96,12 +99,8 @@ impl EtcdStorage {
     }
 
     /// Returns the result of an attempt that a fence has ended; `None` if it was not performed and can be repeated.
-    fn result_of(
-        &self,
-        transaction: &Transaction,
-        before: Revision,
-        raised: Revision,
-    ) -> Result<Option<Committed>, StorageError> {
+    fn result_of(&self, sent: &Sent<'_>, raised: Revision) -> Result<Option<Committed>, StorageError> {
+        let transaction = sent.transaction;
         let keys = transaction.conditions.iter();
         let reads = keys.map(|condition| Operation::Range(one(self.names.key(&condition.key))));
         let request = TxnRequest::new([], reads, []);
@@ -109,7 +108,7 @@ impl EtcdStorage {
         let asked = self.ask(async move { client.transaction(request, Repeat::Harmless).await })?;
         let (answer, _) = asked.map_err(|(refusal, error)| plain(refusal, &error))?;
         let present = present(transaction, &answer);
-        match self.earlier(transaction, before, raised, &present)? {
+        match self.earlier(sent, raised, &present)? {
             Earlier::Performed(revision) => Ok(Some(Committed::Done(revision))),
             Earlier::NotPerformed if are_met(transaction, &present) => Ok(None),
             Earlier::NotPerformed => Ok(Some(Committed::Conflict(present))),

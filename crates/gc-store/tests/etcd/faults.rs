@@ -85,10 +85,10 @@ impl Client<'_> {
         let key = format!("/h/{}", self.numbers.below(KEYS));
         match self.numbers.below(10) {
             0 => self.list(),
-            1..=3 => drop(self.read(&key)),
+            1..=2 => drop(self.read(&key)),
             choice => {
                 let Some(guard) = self.read(&key) else { return };
-                let is_deletion = choice == 4 && guard > Revision(0);
+                let is_deletion = choice <= 5 && guard > Revision(0);
                 let number = self.values.fetch_add(1, Ordering::Relaxed);
                 self.write(&key, (!is_deletion).then(|| number.to_string()), guard);
             }
@@ -204,17 +204,14 @@ fn duration() -> Duration {
     Duration::from_secs(seconds.unwrap_or_default())
 }
 
-/// Each member has the fault in turn, and recovers. At most one operation of a thousand may fail; of deletions, those that were
-/// performed by a member that failed before it answered.
+/// Each member has the fault in turn, and recovers. At most one operation of a thousand may fail.
 fn suffer(name: &str, mut cluster: Cluster, fault: Fault) {
     let store = cluster.connect();
     let collecting = collect(store.watch("/h/", store.revision().unwrap()).unwrap());
     let (history, values) = (History::default(), AtomicU64::new(0));
-    let mut faults = 0;
     load(&store, &history, &values, |wait| {
         let end = Instant::now() + duration();
         loop {
-            faults += 3;
             for member in 0..3 {
                 fault(&mut cluster, member, true);
                 wait();
@@ -226,16 +223,15 @@ fn suffer(name: &str, mut cluster: Cluster, fault: Fault) {
             }
         }
     });
-    report(name, &history.check(&delivered(&store, collecting)), faults);
+    report(name, &history.check(&delivered(&store, collecting)));
 }
 
-fn report(name: &str, figures: &Figures, faults: usize) {
-    let Figures { operations, writes, failures, unknown_deletions, slowest } = figures;
-    let failed = failures.len() + unknown_deletions;
+fn report(name: &str, figures: &Figures) {
+    let Figures { operations, writes, failures, slowest } = figures;
+    let failed = failures.len();
     println!("{name}: {operations} operations, {writes} writes, {failed} failures, slowest {slowest:?}");
-    assert!(*unknown_deletions <= faults * CLIENTS, "{figures:?}");
     assert!(*writes > STEP / 4, "{figures:?}");
-    assert!(failures.len() * 1000 <= *operations, "{figures:?}");
+    assert!(failed * 1000 <= *operations, "{figures:?}");
 }
 
 #[test]
@@ -341,5 +337,5 @@ fn a_full_database() {
         std::thread::sleep(Duration::from_millis(20));
     }
     load(&store, &history, &values, |wait| wait());
-    report("full", &history.check(&delivered(&store, collecting)), 0);
+    report("full", &history.check(&delivered(&store, collecting)));
 }

@@ -53,10 +53,8 @@ pub(crate) struct History(Mutex<Vec<Recorded>>);
 pub(crate) struct Figures {
     pub(crate) operations: usize,
     pub(crate) writes: usize,
-    /// Operations without an answer, other than deletions.
+    /// Operations without an answer.
     pub(crate) failures: Vec<StorageError>,
-    /// Deletions without an answer: they may have been those of another client.
-    pub(crate) unknown_deletions: usize,
     /// Duration of the slowest operation.
     #[allow(dead_code, reason = "printed")]
     pub(crate) slowest: Duration,
@@ -96,18 +94,15 @@ impl History {
         }
         check_times(&recorded, &log);
         let error = |operation: &Recorded| match &operation.outcome {
-            Outcome::Unread(error) | Outcome::Unknown { error, value: Some(_), .. } => Some(error.clone()),
+            Outcome::Unread(error) | Outcome::Unknown { error, .. } => Some(error.clone()),
             _ => None,
         };
-        let is_unknown =
-            |operation: &&Recorded| matches!(operation.outcome, Outcome::Unknown { value: None, .. });
         let took = recorded.iter().map(|operation| operation.ended - operation.begun);
         let is_write = |operation: &&Recorded| matches!(operation.outcome, Outcome::Written { .. });
         Figures {
             operations: recorded.len(),
             writes: recorded.iter().filter(is_write).count(),
             failures: recorded.iter().filter_map(error).collect(),
-            unknown_deletions: recorded.iter().filter(is_unknown).count(),
             slowest: took.max().unwrap_or_default(),
         }
     }

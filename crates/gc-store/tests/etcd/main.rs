@@ -5,6 +5,7 @@ mod cluster;
 mod faults;
 mod history;
 mod hostile;
+mod lost;
 mod path;
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests of kubegc")]
 #[path = "../support/etcd.rs"]

@@ -1,9 +1,9 @@
-//! A network path to a member that can be cut or slowed down.
+//! A network path to a member that can be cut or slowed down, and that can break at a chosen moment.
 
 use std::io::{Read, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Interval at which a cut path checks whether it is whole again.
@@ -21,6 +21,12 @@ struct Condition {
     is_cut: AtomicBool,
     /// Milliseconds that each piece of an answer takes longer.
     delay: AtomicU64,
+    /// Number of pieces of answers that are lost with their connections.
+    lost_answers: AtomicUsize,
+    /// Requests are lost with their connections.
+    loses_requests: AtomicBool,
+    /// Number of connections that were lost.
+    breaks: AtomicUsize,
 }
 
 impl Path {
@@ -53,6 +59,35 @@ impl Path {
     pub(crate) fn slow_down(&self, by: Duration) {
         self.condition.delay.store(u64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
     }
+
+    /// Breaks the connection at the next answer, which is lost.
+    pub(crate) fn lose_answer(&self) {
+        self.condition.lost_answers.store(1, Ordering::SeqCst);
+    }
+
+    /// Breaks each connection at its next request, which is lost.
+    pub(crate) fn lose_requests(&self, are_lost: bool) {
+        self.condition.loses_requests.store(are_lost, Ordering::SeqCst);
+    }
+
+    /// Returns the number of connections that were broken with a request or an answer.
+    pub(crate) fn breaks(&self) -> usize {
+        self.condition.breaks.load(Ordering::SeqCst)
+    }
+}
+
+impl Condition {
+    /// Reports whether a piece is lost with its connection.
+    fn breaks_with(&self, is_answer: bool) -> bool {
+        let take = |left: usize| left.checked_sub(1);
+        let is_lost = if is_answer {
+            self.lost_answers.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()
+        } else {
+            self.loses_requests.load(Ordering::SeqCst)
+        };
+        self.breaks.fetch_add(usize::from(is_lost), Ordering::SeqCst);
+        is_lost
+    }
 }
 
 fn carry(client: &TcpStream, target: u16, condition: &Arc<Condition>) {
@@ -80,6 +115,12 @@ fn pump(mut from: &TcpStream, mut to: &TcpStream, condition: &Condition, is_answ
             std::thread::sleep(Duration::from_millis(condition.delay.load(Ordering::SeqCst)));
         }
         wait_until_whole(condition);
+        if condition.breaks_with(is_answer) {
+            for side in [from, to] {
+                drop(side.shutdown(Shutdown::Both));
+            }
+            return;
+        }
         if to.write_all(&piece[..count]).is_err() {
             break;
         }

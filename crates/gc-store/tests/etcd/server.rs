@@ -36,6 +36,10 @@ impl Server {
         vec![self.0.endpoint()]
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.0.port()
+    }
+
     pub(crate) fn connect(&self, options: &EtcdOptions) -> EtcdStorage {
         EtcdStorage::connect(&self.endpoints(), options).unwrap()
     }
