@@ -194,7 +194,7 @@ impl EtcdStorage {
         let connecting = {
             let (endpoints, options, keys) = (endpoints.to_vec(), options.clone(), keys.clone());
             async move {
-                let client = EtcdClient::new(&endpoints, &options)?;
+                let client = EtcdClient::new(&endpoints, &options, &keys.mark)?;
                 client.check_clusters().await?;
                 let mark = match feed::mark(&client, &keys).await {
                     // A full etcd still serves reads and deletions.

@@ -51,7 +51,11 @@ pub(super) enum CallError {
 /// A client of one etcd. Cheap to clone; calls are spread over the members that answer, whose connections are opened when
 /// needed and reopened when they break.
 #[derive(Clone, Debug)]
-pub(super) struct EtcdClient(Arc<Members>);
+pub(super) struct EtcdClient {
+    members: Arc<Members>,
+    /// Key by which a member is asked for itself. The user may be allowed to read no other keys than those of the store.
+    probe_key: Arc<[u8]>,
+}
 
 /// A running watch, which is interrupted when its member does not answer any more.
 pub(super) struct MemberWatch {
@@ -70,8 +74,12 @@ impl MemberWatch {
 }
 
 impl EtcdClient {
-    /// Must be called within a tokio runtime, which the client probes the members on.
-    pub(super) fn new(endpoints: &[String], options: &EtcdOptions) -> Result<Self, CallError> {
+    /// Must be called within a tokio runtime, which the client probes the members on, by reading this key.
+    pub(super) fn new(
+        endpoints: &[String],
+        options: &EtcdOptions,
+        probe_key: &str,
+    ) -> Result<Self, CallError> {
         if endpoints.is_empty() {
             return Err(CallError::Endpoint("no endpoint is given".to_owned()));
         }
@@ -82,21 +90,22 @@ impl EtcdClient {
             members.push(Member::new(endpoint.connect_timeout(patience).connect_lazy()));
         }
         let members = Arc::new(Members::new(members));
+        let probe_key: Arc<[u8]> = probe_key.as_bytes().into();
         if !is_alone {
             for number in 0..members.all().len() {
-                tokio::spawn(probe(Arc::downgrade(&members), number));
+                tokio::spawn(probe(Arc::downgrade(&members), number, Arc::clone(&probe_key)));
             }
         }
-        Ok(Self(members))
+        Ok(Self { members, probe_key })
     }
 
     /// Refuses endpoints of several clusters: each request would go to another one of them. Members that do not answer now are
     /// checked when they do.
     pub(super) async fn check_clusters(&self) -> Result<(), CallError> {
-        let members = &self.0;
+        let members = &self.members;
         if let [_, _, ..] = members.all() {
             let asked = members.all().iter().map(|member| async move {
-                let answer = tokio::time::timeout(CONNECT, ask_for_itself(member)).await;
+                let answer = tokio::time::timeout(CONNECT, ask_for_itself(member, &self.probe_key)).await;
                 let cluster =
                     answer.ok().and_then(|answer| answer.ok()?.header).map(|header| header.cluster_id);
                 (member, cluster)
@@ -160,7 +169,7 @@ impl EtcdClient {
                 Ok(MemberWatch { stream, down })
             }
         };
-        Ok(self.0.ask(Repeat::Harmless, open).await?.0)
+        Ok(self.members.ask(Repeat::Harmless, open).await?.0)
     }
 
     async fn call<Q, A>(&self, path: &'static str, request: Q, repeat: Repeat) -> Result<(A, bool), CallError>
@@ -177,7 +186,7 @@ impl EtcdClient {
                 }
             }
         };
-        self.0.ask(repeat, attempt).await
+        self.members.ask(repeat, attempt).await
     }
 }
 
@@ -199,12 +208,12 @@ async fn ready(channel: Channel) -> Result<tonic::client::Grpc<Channel>, CallErr
 }
 
 /// Finds out whether a member answers, for as long as the client lives.
-async fn probe(members: Weak<Members>, number: usize) {
+async fn probe(members: Weak<Members>, number: usize, key: Arc<[u8]>) {
     loop {
         {
             let Some(members) = members.upgrade() else { return };
             let Some(member) = members.all().get(number) else { return };
-            let is_up = match tokio::time::timeout(PROBE_PATIENCE, ask_for_itself(member)).await {
+            let is_up = match tokio::time::timeout(PROBE_PATIENCE, ask_for_itself(member, &key)).await {
                 Err(_) => false,
                 Ok(Ok(answer)) => answer.header.is_none_or(|header| members.admit(member, header.cluster_id)),
                 // A refusal is an answer, too: who may read nothing there may read other keys.
@@ -216,9 +225,9 @@ async fn probe(members: Weak<Members>, number: usize) {
     }
 }
 
-/// A read that waits until a majority confirms that it is of the newest state. Any key will do.
-async fn ask_for_itself(member: &Member) -> Result<RangeResponse, CallError> {
-    let request = RangeRequest { key: b"\0".to_vec(), count_only: true, ..RangeRequest::default() };
+/// A read that waits until a majority confirms that it is of the newest state.
+async fn ask_for_itself(member: &Member, key: &[u8]) -> Result<RangeResponse, CallError> {
+    let request = RangeRequest { key: key.to_vec(), count_only: true, ..RangeRequest::default() };
     unary(member.channel.clone(), "/etcdserverpb.KV/Range", request).await
 }
 

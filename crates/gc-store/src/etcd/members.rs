@@ -241,7 +241,7 @@ mod tests {
     async fn a_refused_connection_has_done_nothing() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let options = EtcdOptions { timeout: Duration::from_secs(30), ..EtcdOptions::default() };
-        let client = EtcdClient::new(&[format!("http://{free}")], &options).unwrap();
+        let client = EtcdClient::new(&[format!("http://{free}")], &options, "key").unwrap();
         let error = client.range(RangeRequest::default()).await.unwrap_err();
         assert_eq!(Trouble::of(&error), Some(Trouble::NotPerformed), "{error:?}");
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use gc_store::{EtcdOptions, EtcdStorage};
 use gc_store_api::{Change, Committed, RangeOptions, Revision, Storage, StorageError, WatchStream, Write};
 
-use crate::certificates;
+use crate::authority::certificates;
 use crate::history::{Figures, History, Outcome};
 use crate::path::Path;
 use crate::process::{EtcdServer, START};
@@ -27,15 +27,15 @@ const SMALL_QUOTA: &str = "2097152";
 /// Bytes that one write of a filler adds to it.
 const FILLER: usize = 200 << 10;
 
-struct Cluster {
-    members: Vec<EtcdServer>,
+pub(crate) struct Cluster {
+    pub(crate) members: Vec<EtcdServer>,
     paths: Vec<Path>,
     options: EtcdOptions,
     endpoints: Vec<String>,
 }
 
 impl Cluster {
-    fn new(members: Vec<EtcdServer>, options: EtcdOptions) -> Self {
+    pub(crate) fn new(members: Vec<EtcdServer>, options: EtcdOptions) -> Self {
         let paths: Vec<Path> = members.iter().map(|member| Path::to(member.port())).collect();
         let scheme = if options.tls.is_some() { "https" } else { "http" };
         let endpoints = paths.iter().map(|path| format!("{scheme}://127.0.0.1:{}", path.port())).collect();
@@ -59,7 +59,7 @@ impl Cluster {
 }
 
 /// A fault of one member, and its end.
-type Fault = fn(&mut Cluster, usize, bool);
+pub(crate) type Fault = fn(&mut Cluster, usize, bool);
 
 /// A source of numbers that need not be good ones.
 struct Numbers(u64);
@@ -205,7 +205,7 @@ fn duration() -> Duration {
 }
 
 /// Each member has the fault in turn, and recovers. At most one operation of a thousand may fail.
-fn suffer(name: &str, mut cluster: Cluster, fault: Fault) {
+pub(crate) fn suffer(name: &str, mut cluster: Cluster, fault: Fault) {
     let store = cluster.connect();
     let collecting = collect(store.watch("/h/", store.revision().unwrap()).unwrap());
     let (history, values) = (History::default(), AtomicU64::new(0));

@@ -1,6 +1,7 @@
 //! The store in etcd under the shared suite, and the failures of a store over a network.
 #![allow(clippy::unwrap_used)] // tests
 
+mod authority;
 mod cluster;
 mod faults;
 mod history;
@@ -13,13 +14,14 @@ mod process;
 mod server;
 #[path = "../suite/mod.rs"]
 mod suite;
+mod users;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use authority::certificates;
 use gc_store::{ConnectError, EtcdOptions, EtcdStorage, EtcdTls, HistoryOptions};
 use gc_store_api::{RangeOptions, Revision, Storage, StorageError, WatchItem, Write};
-use process::ServerTls;
 use proptest::test_runner::{Config, TestRunner};
 use server::{Server, quiet};
 use suite::{next, next_change, put, write};
@@ -271,35 +273,4 @@ fn speaks_tls_with_client_certificates() {
         let error = EtcdStorage::connect(&server.endpoints(), &options).unwrap_err();
         assert!(matches!(error, ConnectError::Unreachable { .. }), "{error:?}");
     }
-}
-
-/// An authority with certificates for the server (as files) and for us.
-fn certificates(directory: &std::path::Path) -> (ServerTls, EtcdTls) {
-    use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
-    let mut params = CertificateParams::new(vec![]).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().unwrap();
-    let authority = params.self_signed(&key).unwrap().pem();
-    let issuer = Issuer::new(params, key);
-    let sign = || {
-        let mut params =
-            CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let key = KeyPair::generate().unwrap();
-        (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
-    };
-    let (theirs, their_key) = sign();
-    let (ours, our_key) = sign();
-    let files = [("server.pem", theirs), ("server.key", their_key), ("ca.pem", authority.clone())];
-    let [certificate, key, authority_file] = files.map(|(name, content)| {
-        let path = directory.join(name);
-        std::fs::write(&path, content).unwrap();
-        path
-    });
-    let theirs = ServerTls { certificate, key, authority: authority_file };
-    (
-        theirs,
-        EtcdTls { ca: authority.into_bytes(), identity: Some((ours.into_bytes(), our_key.into_bytes())) },
-    )
 }
