@@ -1,17 +1,15 @@
 //! The cleaner of CertificateSigningRequests (spec `cluster-collectors.md`, section 4).
 
-mod facts;
 #[cfg(test)]
 mod tests;
-pub(crate) mod x509;
 
 use std::collections::BTreeMap;
 
-pub use facts::SigningRequest;
 use gc_types::{ObjectKey, PropagationPolicy, Timestamp, Uid};
 
-use crate::collectors::{CollectorEntry, WATCH_DELETE, Watches, rule};
 use crate::engine::{Collector, Decision, Observation, reason};
+use crate::entry::{CollectorEntry, WATCH_DELETE, Watches, rule};
+pub use crate::objects::SigningRequest;
 use crate::objects::{Cache, Facts, Kind};
 
 const HOUR: i64 = 3_600_000;

@@ -1,12 +1,10 @@
 //! The table of collectors: names, flags, permissions and documentation of each derive from it. Each line names the
 //! constant that stands with the collector; an entry that lacks a field does not compile.
 
-mod entry;
-
 use std::fmt;
 
-pub(crate) use entry::{CHANGE, READ, WATCH, WATCH_DELETE, WATCH_PATCH, WRITE_EVENTS, rule};
-pub use entry::{CollectorEntry, Rule, Watches};
+use crate::entry::{CHANGE, WRITE_EVENTS, rule};
+pub use crate::entry::{CollectorEntry, Rule, Watches};
 
 macro_rules! collectors {
     ($($(#[$doc:meta])* $variant:ident: $entry:expr,)*) => {

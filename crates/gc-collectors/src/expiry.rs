@@ -26,8 +26,8 @@ use gc_types::{
     Timestamp, Uid,
 };
 
-use crate::collectors::{CollectorEntry, WATCH_DELETE, WRITE_EVENTS, Watches, rule};
 use crate::engine::{Collector, Counts, Decision, Engine, FIRST_EVENT, Observation, reason};
+use crate::entry::{CollectorEntry, WATCH_DELETE, WRITE_EVENTS, Watches, rule};
 use crate::measures::ReportQueue;
 use crate::objects::{Facts, HasMeta as _, Kind, Meta, parse_time, time_text};
 

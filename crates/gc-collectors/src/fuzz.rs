@@ -7,9 +7,8 @@ use std::sync::Arc;
 use gc_types::{GoDuration, Marks, Timestamp};
 use serde_json::{Value, json};
 
-use crate::certificates::x509;
 use crate::expiry::expiry;
-use crate::objects::{Facts, FactsEvent, FactsPage, Kind, parse_time, time_text};
+use crate::objects::{Facts, FactsEvent, FactsPage, Kind, parse_time, time_text, x509};
 use crate::policies::cron::{Schedule, next_time};
 use crate::policies::{Assessment, Policy};
 

@@ -1,18 +1,17 @@
 //! The TTL-after-finished controller (spec `cluster-collectors.md`, section 3): a finished Job is deleted when its
 //! time to live is over.
 
-mod facts;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
-pub use facts::Job;
 use gc_types::{ObjectKey, Outcome, PropagationPolicy, Request, Timestamp};
 
-use crate::collectors::{CollectorEntry, WATCH_DELETE, Watches, rule};
 use crate::engine::{Collector, Decision, EndedRequest, Observation, reason};
+use crate::entry::{CollectorEntry, WATCH_DELETE, Watches, rule};
 use crate::measures::{JOB_DELETION_LATENESS, ReportQueue};
+pub use crate::objects::Job;
 use crate::objects::{Cache, Facts, Kind, time_text};
 
 /// Its entry in the table.

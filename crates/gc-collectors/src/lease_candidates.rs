@@ -1,17 +1,16 @@
 //! LeaseCandidates that are no longer renewed (spec `cluster-collectors.md`, 12.2): leftovers of coordinated
 //! leader election. Where the API server does not serve them, nothing is ever observed.
 
-mod facts;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
-pub use facts::LeaseCandidate;
 use gc_types::{ObjectKey, PropagationPolicy, Timestamp, Uid};
 
-use crate::collectors::{CollectorEntry, WATCH_DELETE, Watches, rule};
 use crate::engine::{Collector, Decision, Observation, reason};
+use crate::entry::{CollectorEntry, WATCH_DELETE, Watches, rule};
+pub use crate::objects::LeaseCandidate;
 use crate::objects::{Cache, Facts, Kind, time_text};
 
 /// A candidate that has not been renewed for this long has expired, milliseconds.

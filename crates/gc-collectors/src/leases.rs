@@ -3,24 +3,22 @@
 //! the owner-reference collector. Stale leases of leader elections are only reported: whether their holder comes back
 //! cannot be known here.
 
-mod facts;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use facts::{IDENTITY, Lease, NODE_LEASE_NAMESPACE};
 use gc_types::{
     EventRecord, ObjectKey, Outcome, PropagationPolicy, Reason, Request, ResourceVersion, Severity,
     Timestamp, Uid,
 };
 
-use crate::collectors::{CollectorEntry, READ, WATCH_DELETE, WRITE_EVENTS, Watches, rule};
 use crate::engine::{Collector, Decision, EndedRequest, Observation, reason};
+use crate::entry::{CollectorEntry, READ, WATCH_DELETE, WRITE_EVENTS, Watches, rule};
 use crate::measures::{LEASES_STALE, Measurement, ReportQueue, Tally};
-use crate::nodes::Node;
-use crate::objects::{Cache, Facts, Kind, time_text};
+use crate::objects::{Cache, Facts, Kind, Node, time_text};
+pub use crate::objects::{IDENTITY, Lease, NODE_LEASE_NAMESPACE};
 
 /// Where identity leases are.
 pub const IDENTITY_NAMESPACE: &str = "kube-system";

@@ -1,4 +1,4 @@
-//! Every collector except the one for owner references, one folder each: its entry in the table, its verdict, its facts
+//! Every collector except the one for owner references, one folder each: its entry in the table, its verdict
 //! and its tests. Pure: a decision is a function of a snapshot, a policy and a time.
 //!
 //! The collectors of cluster objects ([`pods`], [`jobs`], [`certificates`], [`pod_certificates`], [`volumes`],
@@ -31,6 +31,7 @@ pub mod collectors;
 pub mod containers;
 mod division;
 pub mod engine;
+mod entry;
 pub mod expiry;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

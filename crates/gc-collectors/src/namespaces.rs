@@ -11,7 +11,7 @@ pub mod queue;
 
 use std::collections::BTreeMap;
 
-use crate::collectors::{CollectorEntry, READ, WRITE_EVENTS, Watches, rule};
+use crate::entry::{CollectorEntry, READ, WRITE_EVENTS, Watches, rule};
 
 /// The token in `spec.finalizers` that stands for the removal of the contents.
 pub const KUBERNETES_FINALIZER: &str = "kubernetes";

@@ -5,7 +5,6 @@
 //! machines of nodes that are ready.
 
 mod controls;
-mod facts;
 #[cfg(test)]
 mod tests;
 
@@ -13,18 +12,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use controls::Controls;
-pub use facts::{Node, OUT_OF_SERVICE_TAINT, Taint};
 use gc_types::{
     Change, EventRecord, ObjectKey, Outcome, OutsideCall, PropagationPolicy, Reason, Request, Severity,
     Timestamp, Uid,
 };
 use serde_json::json;
 
-use crate::collectors::{CHANGE, CollectorEntry, WRITE_EVENTS, Watches, rule};
 use crate::engine::{Collector, Decision, EndedRequest, MachineState, Observation, reason};
+use crate::entry::{CHANGE, CollectorEntry, WRITE_EVENTS, Watches, rule};
 use crate::measures;
 use crate::measures::{Measurement, ReportQueue, reading};
 use crate::objects::{Cache, Facts, Kind};
+pub use crate::objects::{Node, OUT_OF_SERVICE_TAINT, Taint};
 
 /// The taint of a node whose machine is shut down.
 pub const SHUTDOWN_TAINT: &str = "node.cloudprovider.kubernetes.io/shutdown";

@@ -1,15 +1,14 @@
 //! The cleaner of PodCertificateRequests (spec `cluster-collectors.md`, section 5): they are deleted a fixed time
 //! after their creation, whatever their state. Where the API server does not serve them, nothing is ever observed.
 
-mod facts;
 #[cfg(test)]
 mod tests;
 
-pub use facts::PodCertificate;
 use gc_types::{ObjectKey, PropagationPolicy, Timestamp};
 
-use crate::collectors::{CollectorEntry, WATCH_DELETE, Watches, rule};
 use crate::engine::{Collector, Decision, Observation, reason};
+use crate::entry::{CollectorEntry, WATCH_DELETE, Watches, rule};
+pub use crate::objects::PodCertificate;
 use crate::objects::{Cache, Facts, Kind, time_text};
 
 /// Maximum age of a request, milliseconds.

@@ -1,7 +1,6 @@
 //! The pod garbage collector (spec `cluster-collectors.md`, section 2): finished pods over a threshold, pods
 //! of nodes that are gone or out of service, and terminating pods that never had a node.
 
-mod facts;
 mod kept;
 #[cfg(test)]
 mod tests;
@@ -9,16 +8,15 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use facts::{ClaimUse, Phase, Pod};
 use gc_types::{Change, ObjectKey, Outcome, Reason, Request, Timestamp};
 use kept::{Deletion, KeptPod, KeptPods, Put};
 use serde_json::json;
 
-use crate::collectors::{CollectorEntry, READ, Watches, rule};
 use crate::engine::{Collector, Decision, EndedRequest, Observation, reason};
+use crate::entry::{CollectorEntry, READ, Watches, rule};
 use crate::measures::{Measurement, POD_DELETION_ERRORS, POD_DELETIONS, PODS_BLOCKED, ReportQueue, reading};
-use crate::nodes::Node;
-use crate::objects::{Cache, Facts, Kind, time_text};
+use crate::objects::{Cache, Facts, Kind, Node, time_text};
+pub use crate::objects::{ClaimUse, Phase, Pod};
 
 /// Default of `--terminated-pod-gc-threshold`: the number of finished pods to keep.
 pub const TERMINATED_POD_THRESHOLD: i32 = 12_500;

@@ -24,7 +24,7 @@ use gc_types::{Evidence, GoDuration, ObjectKey, PropagationPolicy, Reason, codes
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::collectors::{CollectorEntry, WATCH, WATCH_DELETE, WRITE_EVENTS, Watches, rule};
+use crate::entry::{CollectorEntry, WATCH, WATCH_DELETE, WRITE_EVENTS, Watches, rule};
 
 use cron::Schedule;
 pub use look::{Assessment, Group, Item, name_matches};

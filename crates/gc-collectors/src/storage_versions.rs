@@ -2,22 +2,20 @@
 //! are removed, and a StorageVersion without entries is deleted. Where the API server does not serve them, nothing is
 //! ever observed.
 
-mod facts;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use facts::text;
-pub use facts::{Entry, StorageVersion};
 use gc_types::{Change, ObjectKey, Outcome, PropagationPolicy, Reason, Request, ResourceVersion, Timestamp};
 use serde_json::{Value, json};
 
-use crate::collectors::{CollectorEntry, READ, Watches, rule};
 use crate::engine::{Collector, Decision, EndedRequest, Observation, reason};
+use crate::entry::{CollectorEntry, READ, Watches, rule};
 use crate::leases::{IDENTITY_NAMESPACE, Lease};
-use crate::objects::{Cache, Facts, Kind, time_text};
+use crate::objects::{Cache, Facts, Kind, text_field, time_text};
+pub use crate::objects::{Entry, StorageVersion};
 
 /// The condition that says whether all servers use the same encoding.
 const AGREEMENT: &str = "AllEncodingVersionsEqual";
@@ -55,11 +53,11 @@ fn status(version: &StorageVersion, left: &[&Entry], now: Timestamp) -> Value {
     } else {
         ("False", "CommonEncodingVersionUnset", "Common encoding version unset")
     };
-    let before = version.conditions.iter().find(|condition| text(condition, "type") == AGREEMENT);
+    let before = version.conditions.iter().find(|condition| text_field(condition, "type") == AGREEMENT);
     let replaced = version.common.is_some() && common.is_some() && version.common.as_ref() != common;
     let since = before
-        .filter(|condition| text(condition, "status") == truth && !replaced)
-        .map(|condition| text(condition, "lastTransitionTime"))
+        .filter(|condition| text_field(condition, "status") == truth && !replaced)
+        .map(|condition| text_field(condition, "lastTransitionTime"))
         .filter(|time| !time.is_empty())
         .map_or_else(|| time_text(now), str::to_owned);
     let condition = json!({
@@ -67,7 +65,7 @@ fn status(version: &StorageVersion, left: &[&Entry], now: Timestamp) -> Value {
         "lastTransitionTime": since, "reason": why, "message": message,
     });
     let mut conditions = version.conditions.clone();
-    match conditions.iter_mut().find(|condition| text(condition, "type") == AGREEMENT) {
+    match conditions.iter_mut().find(|condition| text_field(condition, "type") == AGREEMENT) {
         Some(place) => *place = condition,
         None => conditions.push(condition),
     }

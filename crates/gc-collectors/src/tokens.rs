@@ -1,25 +1,23 @@
 //! The cleaner of legacy ServiceAccount tokens (spec `cluster-collectors.md`, section 13): a token in a Secret that
 //! has been unused for long is labelled invalid, and deleted when it has been invalid for as long again.
 
-mod facts;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use facts::DAY_MILLISECONDS;
-pub use facts::{Day, DayLabel, SecretUser, ServiceAccount, TokenSecret, TokenTracking};
 use gc_types::{
     Change, EventRecord, ObjectKey, Outcome, PropagationPolicy, Reason, Request, ResourceVersion, Severity,
     Timestamp,
 };
 use serde_json::json;
 
-use crate::collectors::{CHANGE, CollectorEntry, Rule, WATCH, WRITE_EVENTS, Watches, rule};
 use crate::engine::{Collector, Decision, EndedRequest, Observation, reason};
+use crate::entry::{CHANGE, CollectorEntry, Rule, WATCH, WRITE_EVENTS, Watches, rule};
 use crate::measures::ReportQueue;
-use crate::objects::{Cache, Facts, Kind};
+use crate::objects::{Cache, DAY_MILLISECONDS, Facts, Kind};
+pub use crate::objects::{Day, DayLabel, SecretUser, ServiceAccount, TokenSecret, TokenTracking};
 
 /// `--legacy-service-account-token-clean-up-period`: 365 days, in milliseconds.
 pub const CLEAN_UP_PERIOD_MILLISECONDS: i64 = 365 * DAY_MILLISECONDS;

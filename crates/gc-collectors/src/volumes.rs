@@ -1,14 +1,12 @@
 //! Volumes, claims and the classes that they name: which of them are protected while they are in use ([`protect`]), and what
 //! becomes of the storage of released volumes ([`reclaim`]).
 
-pub(crate) mod facts;
-mod in_tree;
 pub mod protect;
 pub mod reclaim;
 pub mod secrets;
-pub mod topology;
 
-pub use facts::{Claim, ClaimReference, Source, Volume};
+pub use crate::objects::topology;
+pub use crate::objects::{Claim, ClaimReference, Source, Volume};
 pub use protect::{
     AttributesClass, AttributesClassProtection, CLAIM_FINALIZER, ClaimProtection, VOLUME_FINALIZER,
     VolumeProtection, in_use, volume_verdict,

@@ -38,8 +38,8 @@ fn is_deleted(request: &SigningRequest) -> bool {
 
 #[test]
 fn the_scenarios_of_age() {
-    let valid = x509::tests::certificate(0x17, VALID, true);
-    let expired = x509::tests::certificate(0x17, EXPIRED, true);
+    let valid = crate::objects::x509::tests::certificate(0x17, VALID, true);
+    let expired = crate::objects::x509::tests::certificate(0x17, EXPIRED, true);
     let (valid, expired) = (Some(valid.as_slice()), Some(expired.as_slice()));
     let garbage = Some(&b"garbage"[..]);
     for (scenario, created, conditions, certificate, expected) in [
@@ -79,7 +79,7 @@ fn the_deadline_is_woken_for_and_not_polled() {
 /// CSR-T17
 #[test]
 fn a_certificate_stays_readable_for_an_hour_after_it_appeared() {
-    let valid = x509::tests::certificate(0x17, VALID, true);
+    let valid = crate::objects::x509::tests::certificate(0x17, VALID, true);
     let mut engine = Engine::new(CertificateCollector::default());
     engine.tick(at(-5));
     engine.observe(Observation::ListStarted(Kind::SigningRequest));
@@ -101,7 +101,7 @@ fn a_certificate_stays_readable_for_an_hour_after_it_appeared() {
 /// Observations of one request do not apply to another of the same name, and its approval may come last.
 #[test]
 fn what_was_seen_counts_for_one_request() {
-    let valid = x509::tests::certificate(0x17, VALID, true);
+    let valid = crate::objects::x509::tests::certificate(0x17, VALID, true);
     let approved = |issued: bool, uid: &str| {
         let mut request = request(120, &[("Approved", Some(120))], issued.then_some(valid.as_slice()));
         request.meta.uid = Uid::new(uid);

@@ -3,19 +3,20 @@
 use gc_types::{ListHead, NotTheList, ObjectKey};
 use serde::{Deserialize, Deserializer};
 
+use super::attachment::Attachment;
+use super::attributes_class::AttributesClass;
+use super::job::Job;
 use super::kind::Kind;
+use super::lease::Lease;
+use super::lease_candidate::LeaseCandidate;
 use super::meta::Meta;
-use crate::certificates::SigningRequest;
-use crate::jobs::Job;
-use crate::lease_candidates::LeaseCandidate;
-use crate::leases::Lease;
-use crate::nodes::Node;
-use crate::pod_certificates::PodCertificate;
-use crate::pods::Pod;
-use crate::storage_versions::StorageVersion;
-use crate::tokens::{SecretUser, ServiceAccount, TokenSecret, TokenTracking};
-use crate::volumes::reclaim::Attachment;
-use crate::volumes::{AttributesClass, Claim, Volume};
+use super::node::Node;
+use super::pod::Pod;
+use super::pod_certificate::PodCertificate;
+use super::signing_request::SigningRequest;
+use super::storage_version::StorageVersion;
+use super::token::{SecretUser, ServiceAccount, TokenSecret, TokenTracking};
+use super::volume::{Claim, Volume};
 
 macro_rules! facts {
     ($($kind:ident($facts:ty),)*) => {

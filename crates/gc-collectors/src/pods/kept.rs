@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use gc_types::{ObjectKey, ResourceVersion, Timestamp, Uid};
 
-use super::facts::{Phase, Pod};
 use crate::division::Division;
-use crate::objects::Kind;
+use crate::objects::{Kind, Phase, Pod};
 
 /// Maximum difference of the clocks of this machine and the API server, milliseconds, for comparing the creation of a
 /// pod.

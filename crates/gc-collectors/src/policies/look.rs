@@ -11,9 +11,7 @@ use super::unused::UnusedMark;
 use super::{
     CONDITION_BUDGET, FINISHED, Join, NOW, Namespaces, Operator, Per, Policy, Requirement, SYSTEM_NAMESPACES,
 };
-use crate::jobs::Job;
-use crate::objects::{parse_time, time_text};
-use crate::pods::Pod;
+use crate::objects::{Job, Pod, parse_time, time_text};
 
 /// The assessment of an object by a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]

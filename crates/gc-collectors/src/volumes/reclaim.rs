@@ -6,7 +6,6 @@
 //! attached, no other volume has the same storage, and a live read by the adapter, immediately before, that the
 //! volume has not changed since the decision.
 
-mod attachment;
 mod deleters;
 mod index;
 #[cfg(test)]
@@ -21,12 +20,11 @@ use gc_types::{
 };
 use serde_json::json;
 
-use crate::collectors::{CHANGE, CollectorEntry, READ, WATCH, WRITE_EVENTS, Watches, rule};
 use crate::engine::{Collector, Decision, EndedRequest, Lane, Observation, StorageFailure, reason};
+use crate::entry::{CHANGE, CollectorEntry, READ, WATCH, WRITE_EVENTS, Watches, rule};
 use crate::measures::{self, Measurement, ReportQueue, Tally};
-use crate::objects::{Cache, Facts, Kind};
-use crate::volumes::{Claim, ClaimReference, Source, Volume};
-pub use attachment::Attachment;
+pub use crate::objects::Attachment;
+use crate::objects::{Cache, Claim, ClaimReference, Facts, Kind, Source, Volume};
 use deleters::Deleter;
 pub use deleters::Deleters;
 

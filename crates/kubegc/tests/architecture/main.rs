@@ -232,11 +232,6 @@ const FOLDER_CIRCLES: &[(&str, &[usize], &str)] = &[
         "its state holds what every part of a request needs, and each part has its metrics there",
     ),
     (
-        "gc-collectors",
-        &[16],
-        "the table of collectors names each folder, and each folder uses the kinds that the table serves",
-    ),
-    (
         "gc-registry",
         &[6, 6],
         "the rules of built-in kinds, of definitions and of schemas ask one another; a request uses the registry that admits it",

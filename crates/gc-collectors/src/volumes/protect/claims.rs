@@ -6,11 +6,9 @@ use std::sync::Arc;
 use gc_types::{ObjectKey, Outcome, Reason, Request, Timestamp, Uid};
 
 use super::{LIST_AGAIN_MILLISECONDS, Protection, change, protection, unused};
-use crate::collectors::{CollectorEntry, WATCH, WATCH_PATCH, Watches, rule};
 use crate::engine::{Collector, Decision, EndedRequest, Observation, reason};
-use crate::objects::{Cache, Facts, Kind, drop_from};
-use crate::pods::Pod;
-use crate::volumes::Claim;
+use crate::entry::{CollectorEntry, WATCH, WATCH_PATCH, Watches, rule};
+use crate::objects::{Cache, Claim, Facts, Kind, Pod, drop_from};
 
 /// The finalizer of claims.
 pub const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";

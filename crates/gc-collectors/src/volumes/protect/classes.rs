@@ -4,21 +4,19 @@
 //! Upstream looks in its caches alone, so that a class may go under a claim that has just been created; here live lists of
 //! claims and volumes must show that none names it.
 
-mod facts;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use facts::AttributesClass;
 use gc_types::{ObjectKey, Outcome, Reason, Request, Timestamp, Uid};
 
 use super::{LIST_AGAIN_MILLISECONDS, Protection, change, protection};
-use crate::collectors::{CollectorEntry, WATCH, WATCH_PATCH, Watches, rule};
 use crate::engine::{Collector, Decision, EndedRequest, Observation, reason};
-use crate::objects::{Cache, Facts, Kind, drop_from};
-use crate::volumes::{Claim, Volume};
+use crate::entry::{CollectorEntry, WATCH, WATCH_PATCH, Watches, rule};
+pub use crate::objects::AttributesClass;
+use crate::objects::{Cache, Claim, Facts, Kind, Volume, drop_from};
 
 /// The finalizer of classes.
 const FINALIZER: &str = "kubernetes.io/vac-protection";

@@ -3,9 +3,7 @@
 use super::*;
 use crate::engine::Engine;
 use crate::engine::Observation;
-use crate::objects::Facts;
-use crate::pods::Pod;
-use crate::volumes::{Claim, Volume};
+use crate::objects::{Claim, Facts, Pod, Volume};
 use gc_types::{EffectId, Outcome, Request, ResourceVersion, Timestamp};
 use serde_json::{Value, json};
 

@@ -7,10 +7,7 @@ use gc_types::{Change, Timestamp};
 use serde_json::json;
 
 use crate::engine::{Decision, reason};
-use crate::objects::{Kind, time_text};
-use crate::pods::{Phase, Pod};
-use crate::volumes::Claim;
-use crate::volumes::facts::UNUSED_CONDITION;
+use crate::objects::{Claim, Kind, Phase, Pod, UNUSED_CONDITION, time_text};
 
 /// Reports whether a pod refers to a claim of its namespace and has not ended, whether or not it has a node.
 pub(crate) fn refers(claim: &Claim, pod: &Pod) -> bool {

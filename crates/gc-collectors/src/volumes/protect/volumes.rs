@@ -3,10 +3,9 @@
 use gc_types::{ObjectKey, Timestamp};
 
 use super::{Protection, change, protection};
-use crate::collectors::{CollectorEntry, WATCH_PATCH, Watches, rule};
 use crate::engine::{Collector, Decision, Observation};
-use crate::objects::{Cache, Facts, Kind};
-use crate::volumes::Volume;
+use crate::entry::{CollectorEntry, WATCH_PATCH, Watches, rule};
+use crate::objects::{Cache, Facts, Kind, Volume};
 
 /// The finalizer of volumes.
 pub const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";

@@ -7,8 +7,8 @@ use gc_types::{DeletionSecret, Storage};
 use serde_json::Value;
 
 use super::{EXTERNAL_FINALIZER, HOST_PATH_PLUGIN, IN_TREE_FINALIZER};
-use crate::volumes::topology::{Affinity, Labels};
-use crate::volumes::{Source, Volume, in_tree};
+use crate::objects::topology::{Affinity, Labels};
+use crate::objects::{Source, Volume, in_tree};
 
 /// Storage that this process can delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

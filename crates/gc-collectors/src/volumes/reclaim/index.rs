@@ -6,8 +6,7 @@ use gc_types::{ObjectKey, Timestamp};
 
 use super::{Attachment, DRIVERLESS, VolumeReclaim, plugin_name, seconds, storage_of};
 use crate::measures;
-use crate::objects::{Kind, drop_from};
-use crate::volumes::{Claim, Volume};
+use crate::objects::{Claim, Kind, Volume, drop_from};
 
 impl VolumeReclaim {
     fn tally_volume(&mut self, volume: &Volume, add: bool) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::objects::{HasMeta, Meta, WireMeta};
+use super::meta::{HasMeta, Meta, WireMeta};
 
 /// The entry of one API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,15 +55,15 @@ struct WireStatus {
     conditions: Option<Vec<Value>>,
 }
 
-pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+pub(crate) fn text_field<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
 }
 
 impl From<WireStorageVersion> for StorageVersion {
     fn from(wire: WireStorageVersion) -> Self {
         let entry = |whole: Value| Entry {
-            server: text(&whole, "apiServerID").into(),
-            encoding: text(&whole, "encodingVersion").into(),
+            server: text_field(&whole, "apiServerID").into(),
+            encoding: text_field(&whole, "encodingVersion").into(),
             whole,
         };
         Self {

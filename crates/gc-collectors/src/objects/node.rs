@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::objects::{HasMeta, Meta, WireCondition, WireMeta};
+use super::meta::{HasMeta, Meta, WireCondition, WireMeta};
 
 /// The taint by which an operator declares a node dead.
 pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";

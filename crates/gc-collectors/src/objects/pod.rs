@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gc_types::Timestamp;
 use serde::Deserialize;
 
-use crate::objects::{HasMeta, Meta, WireCondition, WireMeta, parse_time};
+use super::meta::{HasMeta, Meta, WireCondition, WireMeta, parse_time};
 
 /// `status.phase`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use base64::Engine as _;
 use gc_types::Timestamp;
 use serde::Deserialize;
 
+use super::meta::{HasMeta, Meta, WireCondition, WireMeta, parse_time};
 use super::x509;
-use crate::objects::{HasMeta, Meta, WireCondition, WireMeta, parse_time};
 
 /// Fields of a CertificateSigningRequest that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

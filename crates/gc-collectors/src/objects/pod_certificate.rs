@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::objects::{HasMeta, Meta, WireMeta};
+use super::meta::{HasMeta, Meta, WireMeta};
 
 /// Fields of a PodCertificateRequest that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -1,13 +1,16 @@
 //! Fields of a volume and a claim that verdicts use.
 
+pub(crate) mod in_tree;
+pub mod topology;
+
 use std::sync::Arc;
 
 use gc_types::Uid;
+use in_tree::{WireInTree, WireStorage};
 use serde::Deserialize;
+use topology::{Affinity, WireAffinity};
 
-use super::in_tree::{WireInTree, WireStorage};
-use super::topology::{Affinity, WireAffinity};
-use crate::objects::{HasMeta, Meta, WireCondition, WireMeta};
+use super::meta::{HasMeta, Meta, WireCondition, WireMeta};
 
 /// The condition that says whether pods refer to a claim.
 pub(crate) const UNUSED_CONDITION: &str = "Unused";

@@ -93,7 +93,7 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use crate::volumes::{Source, Volume};
+    use crate::objects::{Source, Volume};
 
     #[test]
     fn drivers_know_in_tree_storage_by_their_own_names() {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use gc_types::{Timestamp, Uid};
 use serde::Deserialize;
 
-use crate::objects::{HasMeta, Meta, WireMeta};
+use super::meta::{HasMeta, Meta, WireMeta};
 
-pub(super) const DAY_MILLISECONDS: i64 = 24 * 3_600_000;
+pub(crate) const DAY_MILLISECONDS: i64 = 24 * 3_600_000;
 
 /// A day in UTC, counted from 1970-01-01.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Day(pub(super) i64);
+pub struct Day(pub(crate) i64);
 
 impl Day {
     /// The day of a time.
@@ -30,11 +30,11 @@ impl Day {
     }
 
     /// The first moment after it.
-    pub(super) const fn end(self) -> Timestamp {
+    pub(crate) const fn end(self) -> Timestamp {
         Timestamp((self.0 + 1) * DAY_MILLISECONDS)
     }
 
-    pub(super) fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         let start = jiff::Timestamp::from_millisecond(self.0 * DAY_MILLISECONDS).unwrap_or_default();
         start.strftime("%Y-%m-%d").to_string()
     }

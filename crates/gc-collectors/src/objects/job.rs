@@ -3,7 +3,7 @@
 use gc_types::Timestamp;
 use serde::Deserialize;
 
-use crate::objects::{HasMeta, Meta, WireCondition, WireMeta, parse_time};
+use super::meta::{HasMeta, Meta, WireCondition, WireMeta, parse_time};
 
 /// Fields of a Job that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

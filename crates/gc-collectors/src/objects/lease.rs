@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gc_types::Timestamp;
 use serde::Deserialize;
 
-use crate::objects::{HasMeta, Meta, WireMeta, parse_time};
+use super::meta::{HasMeta, Meta, WireMeta, parse_time};
 
 /// Where node leases are.
 pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::objects::{HasMeta, Meta, WireMeta};
+use super::meta::{HasMeta, Meta, WireMeta};
 
 /// Fields of a VolumeAttributesClass that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -3,7 +3,7 @@
 use gc_types::Timestamp;
 use serde::Deserialize;
 
-use crate::objects::{HasMeta, Meta, WireMeta, parse_time};
+use super::meta::{HasMeta, Meta, WireMeta, parse_time};
 
 /// Fields of a LeaseCandidate that verdicts use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
