@@ -9,11 +9,11 @@ pub mod configured;
 use serde_json::Value;
 
 use crate::api::{Attributes, Write};
-use crate::call::{Call, Charge};
 use crate::error::ApiError;
 use crate::metadata::meta;
 use crate::metadata::names::quoted;
 use crate::persist;
+use crate::registry::call::{Call, Charge};
 use crate::storage::RangeOptions;
 pub use builtin::plugins::{Plugin, Plugins, UnknownPlugin};
 

@@ -6,9 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::catalog::resource::ResourceDefinition;
 use crate::error::ApiError;
 pub use crate::metadata::object::Object;
+use crate::resource::ResourceDefinition;
+pub use crate::schema::YAML_PROBLEMS;
 pub use crate::user::UserInfo;
 
 /// One question to the authorizer.
@@ -197,9 +198,6 @@ pub struct DeleteOptions {
     /// `dryRun`, unvalidated.
     pub dry_run: Vec<String>,
 }
-
-/// Heading of the one text that lists all duplicate keys of a YAML document; a line for each follows.
-pub const YAML_PROBLEMS: &str = "yaml: unmarshal errors:\n  ";
 
 /// A request body: the decoded value, and the problems that strict decoding found (duplicate keys), each as
 /// the text that kube-apiserver would give, such as `duplicate field "data.a"`; one text for all of YAML.

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::api::{Operation, RequestBody, RequestContext, RequestTarget};
-use crate::call::Call;
 use crate::error::ApiError;
 use crate::maintain::own_write;
 use crate::metadata::meta;
 use crate::persist;
 use crate::registry::Registry;
-use crate::services::ServiceRanges;
+use crate::registry::call::Call;
+use crate::registry::services::ServiceRanges;
 use crate::storage::{Committed, Condition, Key, Revision, Transaction, Write};
 use reconcile::Reconcile;
 

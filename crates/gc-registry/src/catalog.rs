@@ -1,16 +1,14 @@
 //! The table of all resources: the built-in ones, and those of custom resource definitions.
 
 pub(crate) mod forms;
-pub mod resource;
 pub(crate) mod rules;
-mod target;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use gc_types::Scope;
 
-use resource::{DefaultGarbageCollection, ResourceDefinition, Subresource};
+use crate::resource::{DefaultGarbageCollection, ResourceDefinition, Subresource};
 
 /// The built-in rows; the format is described in the file.
 const BUILTIN: &str = include_str!("catalog/builtin_resources.txt");

@@ -16,14 +16,14 @@ use serde_json::Value;
 
 pub(crate) use changes::{Changes, WaitingWatch};
 
-use crate::admission::configured::{Outside, WebhookCall, service};
-use crate::catalog::resource::ResourceDefinition;
 use crate::error::ApiError;
 use crate::metadata::meta;
 use crate::metadata::object::{Object, TypeMeta};
 use crate::persist::{self, PresentedObject, Read};
+use crate::resource::ResourceDefinition;
 use crate::schema;
 use crate::storage::{KeyValue, Revision, Storage};
+use crate::webhooks::{Outside, WebhookCall, service};
 
 use review::Review;
 

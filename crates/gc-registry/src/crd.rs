@@ -13,7 +13,7 @@ use std::sync::Arc;
 use gc_types::Scope;
 use serde_json::Value;
 
-use crate::catalog::resource::{DefaultGarbageCollection, ResourceDefinition, Subresource};
+use crate::resource::{DefaultGarbageCollection, ResourceDefinition, Subresource};
 
 mod cel;
 mod columns;

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
-use crate::catalog::resource::ResourceDefinition;
 use crate::error::ApiError;
 use crate::metadata::meta;
+use crate::resource::ResourceDefinition;
 use crate::storage::{Key, KeyValue, RangeAnswer, RangeOptions, Revision, Storage};
 use crate::{crd, persist};
 

@@ -11,13 +11,12 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
-use crate::admission::configured::PREFIX as CONFIGURED_PREFIX;
-use crate::catalog::resource::ResourceDefinition;
 use crate::conversion::Changes;
 use crate::error::ApiError;
 use crate::freshness::{Freshness, Subject};
 use crate::metadata::object::{Object, TypeMeta};
 use crate::persist::{self, PresentedObject};
+use crate::resource::ResourceDefinition;
 use crate::storage::{Change, Key, Revision, Storage, StorageError, WatchItem, WatchStream};
 
 /// Changes kept for each resource. A watch that falls further behind, or resumes from further back, gets 410.
@@ -558,7 +557,7 @@ impl State {
         self.last = place;
         if definition {
             self.changed.insert(Subject::Definitions, change.revision);
-        } else if prefix.starts_with(CONFIGURED_PREFIX) {
+        } else if prefix.starts_with(persist::ADMISSION) {
             self.changed.insert(Subject::Admission, change.revision);
         }
         let entry = Arc::new(Entry {

@@ -57,7 +57,6 @@
 pub mod admission;
 pub mod api;
 pub mod bootstrap;
-mod call;
 pub mod catalog;
 mod conversion;
 pub mod crd;
@@ -74,16 +73,17 @@ pub mod openapi;
 pub mod patch;
 mod persist;
 mod registry;
+pub mod resource;
 pub mod schema;
-pub mod services;
+mod target;
 mod user;
 mod verbs;
+mod webhooks;
 
-pub use catalog::resource;
 pub use definitions::CompiledDefinitions;
 /// Interface of a store.
 pub use gc_store_api as storage;
 pub use kinds::x509;
 pub use metadata::{names, numbers, object, ordered, selector};
-pub use registry::{Config, Registry, advisor, deletion_observer, records};
+pub use registry::{Config, Registry, advisor, deletion_observer, records, services};
 pub use verbs::{deletion, watch};

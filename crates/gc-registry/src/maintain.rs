@@ -6,14 +6,14 @@ use std::sync::{Arc, PoisonError};
 use serde_json::Value;
 
 use crate::api::{RequestContext, RequestTarget, WriteOptions};
-use crate::call::{Call, WriteResult};
-use crate::catalog::resource::ResourceDefinition;
 use crate::crd::{self, CLEANUP_FINALIZER, Termination};
 use crate::error::ApiError;
 use crate::metadata::meta;
 use crate::persist;
 use crate::registry::Registry;
+use crate::registry::call::{Call, WriteResult};
 use crate::registry::deletion_observer::TerminatingDefinition;
+use crate::resource::ResourceDefinition;
 use crate::storage::{Condition, KeyValue, RangeOptions, Revision, Transaction, Write};
 use crate::verbs::deletion::Deletion;
 

@@ -5,5 +5,6 @@ pub mod names;
 pub mod numbers;
 pub mod object;
 pub mod ordered;
+pub(crate) mod quantity;
 pub mod selector;
 pub(crate) mod validation;

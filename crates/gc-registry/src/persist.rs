@@ -6,17 +6,19 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::catalog::forms::{self, Conversion};
-use crate::catalog::resource::ResourceDefinition;
 use crate::crd::CustomVersion;
 use crate::error::{ApiError, Cause, Details};
 use crate::metadata::numbers::write_json;
 use crate::metadata::object::{Object, TypeMeta};
 use crate::metadata::ordered::InOrder;
+use crate::resource::ResourceDefinition;
 use crate::schema::{self, declared::Shape};
 use crate::storage::{Key, KeyValue, Revision, StorageError};
 
 /// Prefix of the definitions of custom resources.
 pub(crate) const DEFINITIONS: &str = "/apiextensions.k8s.io/customresourcedefinitions/";
+/// Prefix of the policies and webhooks that users configure.
+pub(crate) const ADMISSION: &str = "/admissionregistration.k8s.io/";
 /// Prefix of events of both groups.
 pub(crate) const EVENTS: &str = "/core/events/";
 

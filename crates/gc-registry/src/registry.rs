@@ -1,16 +1,17 @@
 //! The registry: what requests are answered from, and what a write brings about.
 
 pub mod advisor;
+pub(crate) mod call;
 pub mod deletion_observer;
 pub mod records;
+pub mod services;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
 
 use crate::admission::Plugins;
-use crate::admission::configured::{Configured, EndpointError, Outside};
-use crate::catalog::resource::ResourceDefinition;
+use crate::admission::configured::Configured;
 use crate::catalog::{Catalog, rules};
 use crate::conversion::Converter;
 use crate::definitions::{CompiledDefinitions, Definitions};
@@ -18,11 +19,13 @@ use crate::error::ApiError;
 use crate::freshness::{Freshness, Subject};
 use crate::hub::Hub;
 use crate::persist;
-use crate::services::ServiceRanges;
+use crate::resource::ResourceDefinition;
 use crate::storage::{Blocking, RangeAnswer, RangeOptions, Revision, Storage, StorageError, StoreStatus};
+use crate::webhooks::{EndpointError, Outside};
 use crate::x509::SignatureVerifier;
 use advisor::Advisor;
 use deletion_observer::DeletionObserver;
+use services::ServiceRanges;
 
 /// Settings of an operator.
 #[derive(Clone, Debug)]
@@ -187,7 +190,7 @@ impl Registry {
     /// # Errors
     /// What there is not, or could not be read.
     pub fn endpoint(&self, namespace: &str, name: &str, port: u64) -> Result<(String, u16), EndpointError> {
-        crate::admission::configured::service::endpoint(&*self.storage, name, namespace, port)
+        crate::webhooks::service::endpoint(&*self.storage, name, namespace, port)
     }
 
     /// Says who calls webhooks. Without it they count as unreachable.

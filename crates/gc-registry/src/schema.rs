@@ -11,6 +11,7 @@ mod fields;
 mod kinds;
 mod order;
 pub(crate) mod shown;
+mod step;
 mod types;
 mod zero;
 
@@ -24,7 +25,8 @@ pub use fields::{
     MAX_DEFAULTED_BYTES, apply_defaults, apply_defaults_beside_nulls, delete_options, object_meta, prune,
     unknown_fields,
 };
-pub use order::strict_problems;
+pub use order::{YAML_PROBLEMS, strict_problems};
+pub(crate) use step::Step;
 pub use types::{
     GoType, IntegerFormat, List, ListType, MapNode, Node, Object, Ownership, PatchStrategy, Property, Schema,
     SchemaRef, StringFormat, Validations,

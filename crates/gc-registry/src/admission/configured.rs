@@ -8,10 +8,8 @@ mod attributes;
 mod expressions;
 mod mutation;
 mod options;
-mod outside;
 mod policies;
 mod review;
-pub(crate) mod service;
 mod stored;
 mod type_checking;
 mod webhooks;
@@ -19,20 +17,20 @@ mod webhooks;
 use serde_json::Value;
 
 use crate::api::{RequestContext, RequestTarget, WriteOptions};
-use crate::call::Call;
-pub use crate::catalog::resource::BodyKind;
 use crate::catalog::rules::Strictness;
 use crate::error::ApiError;
 use crate::metadata::meta;
 use crate::patch::managed_fields;
 use crate::registry::Registry;
+use crate::registry::call::Call;
+pub use crate::resource::BodyKind;
+pub use crate::webhooks::{
+    ConditionsReport, EndpointError, Outside, WebhookAnswer, WebhookCall, WebhookEnd, WebhookFailure,
+    WebhookReport,
+};
 pub(crate) use attributes::Attributes;
 pub(crate) use options::Options;
-pub use outside::{
-    ConditionsReport, Outside, WebhookAnswer, WebhookCall, WebhookEnd, WebhookFailure, WebhookReport,
-};
-pub use service::EndpointError;
-pub(crate) use stored::{Configured, PREFIX};
+pub(crate) use stored::Configured;
 
 /// Operation on an object, by admission's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use super::{BootstrapObject, Reconcile, ServerFacts};
-use crate::services::ServiceRanges;
+use crate::registry::services::ServiceRanges;
 
 /// Values of the two system priority classes.
 const SYSTEM_PRIORITIES: [(&str, i64, &str); 2] = [

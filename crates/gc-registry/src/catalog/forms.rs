@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use crate::catalog::resource::ResourceDefinition;
 use crate::kinds;
+use crate::resource::ResourceDefinition;
 
 /// Conversion between the requested and the stored form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::resource::{ResourceDefinition, Target};
 use crate::api::{FieldValidation, RequestContext, RequestTarget, decoding_warnings};
 use crate::crd::{self, CustomVersion};
 use crate::error::{ApiError, FieldError};
 use crate::kinds;
 use crate::metadata::numbers;
+use crate::resource::{ResourceDefinition, Target};
 use crate::schema::{self, Empties, Schema};
 
 /// The rules for one request.

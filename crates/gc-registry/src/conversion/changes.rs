@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::{Converter, NO_HURRY};
-use crate::catalog::resource::ResourceDefinition;
 use crate::error::ApiError;
 use crate::hub::Entry;
 use crate::metadata::object::TypeMeta;
+use crate::resource::ResourceDefinition;
 
 /// Changes that are being converted.
 #[derive(Debug, Default)]

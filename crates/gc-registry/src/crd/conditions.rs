@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::catalog::resource::ResourceDefinition;
+use crate::resource::ResourceDefinition;
 
 /// The finalizer under which the instances of a definition are deleted.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";

@@ -1,6 +1,6 @@
 //! The request as the rules of kinds see it.
 
-use crate::api::UserInfo;
+use crate::user::UserInfo;
 
 /// Request context for the rules of kinds.
 #[derive(Clone, Copy, Debug)]

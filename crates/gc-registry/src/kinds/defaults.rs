@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::access::child;
 use super::served;
-use crate::catalog::resource::Target;
+use crate::target::Target;
 
 /// Fills in what kube-apiserver fills in when it decodes an object of this resource, and puts the object into
 /// the form in which a typed server writes it. To be called after every decoding: of a request body, of the

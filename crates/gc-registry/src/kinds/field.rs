@@ -7,7 +7,8 @@ use std::fmt;
 use gc_types::Quantity;
 use serde_json::Value;
 
-use super::quantity;
+use crate::metadata::quantity;
+use crate::schema::Step;
 
 /// Value of an absent field.
 static ABSENT: Value = Value::Null;
@@ -18,16 +19,6 @@ pub(crate) struct Field<'v, 'p> {
     value: &'v Value,
     parent: Option<&'p Field<'v, 'p>>,
     step: Step<'p>,
-}
-
-/// The last part of a path.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Step<'p> {
-    /// Nothing: the object itself, or a value that is named like its parent.
-    Here,
-    Name(&'p str),
-    Index(usize),
-    Key(&'p str),
 }
 
 impl<'v, 'p> Field<'v, 'p> {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::kind::{UNKNOWN_FIELD_LABEL, text_label};
 use super::served;
-use crate::catalog::resource::Target;
+use crate::target::Target;
 
 /// Names of the field selectors of a resource, `metadata.name` and `metadata.namespace` first. Those of another
 /// name are refused with 400.

@@ -11,7 +11,7 @@ use super::printers::{Column, Row};
 use super::report::Report;
 use super::shared::selector_text::label_selector_text;
 use super::shared::{disabled, warnings};
-use crate::catalog::resource::Target;
+use crate::target::Target;
 
 /// Presence of `spec` and `status` in a kind. They are written even when they are empty.
 #[derive(Clone, Copy, PartialEq, Eq)]

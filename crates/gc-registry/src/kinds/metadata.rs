@@ -71,8 +71,8 @@ impl Metadata {
 
 #[cfg(test)]
 mod tests {
-    use crate::catalog::resource::Target;
     use crate::kinds;
+    use crate::target::Target;
 
     #[test]
     fn some_kinds_have_names_of_their_own() {

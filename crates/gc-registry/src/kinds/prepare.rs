@@ -7,7 +7,7 @@ use super::access::{integer, keep, keep_metadata, keep_own_metadata, put};
 use super::context::Context;
 use super::kind::Parts;
 use super::{apply_defaults, served};
-use crate::catalog::resource::Target;
+use crate::target::Target;
 
 /// Prepares a decoded and defaulted object for its creation: what the client may not set is removed (status,
 /// generation), what the server sets comes (initial phases, finalizers of namespaces, selectors of jobs,

@@ -6,7 +6,7 @@ use super::access::{at, integer, keep, put, text};
 use super::prelude::{Column, F, H};
 use super::printers::{NAMED, Row};
 use super::served;
-use crate::catalog::resource::Target;
+use crate::target::Target;
 
 /// The `autoscaling/v1` Scale of an object.
 #[must_use]

@@ -5,7 +5,7 @@ use super::{
     admissionregistration, apiregistration, apps, autoscaling, batch, certificates, coordination, core,
     discovery, flowcontrol, networking, node, policy, rbac, resource, scheduling, storage,
 };
-use crate::catalog::resource::Target;
+use crate::target::Target;
 
 /// The kinds of each group.
 static GROUPS: &[(&str, &[ServedKind])] = &[

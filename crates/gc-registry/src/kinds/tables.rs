@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::printers::{Column, Row};
 use super::{scale, served};
-use crate::catalog::resource::Target;
+use crate::target::Target;
 
 /// Name of the Scales of all resources in these tables.
 const SCALES: (&str, &str) = ("autoscaling", "scales");

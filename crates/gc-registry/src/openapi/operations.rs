@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use super::parameters::{self, Parameter};
 use super::schemas::Components;
 use super::{Form, group_version_path};
-use crate::catalog::resource::{ResourceDefinition, Subresource};
 use crate::catalog::{Group, GroupVersion};
+use crate::resource::{ResourceDefinition, Subresource};
 
 const REPRESENTATIONS: [&str; 3] =
     ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];

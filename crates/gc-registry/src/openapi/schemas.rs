@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::Form;
-use crate::catalog::resource::ResourceDefinition;
+use crate::resource::ResourceDefinition;
 use crate::schema::{
     Fields, IntegerFormat, List, ListType, Node, Object, Ownership, Property, Schema, SchemaRef,
     StringFormat, definition_name, definition_named, descriptions, kinds,

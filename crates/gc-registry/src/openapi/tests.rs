@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::catalog::resource::ResourceDefinition;
 use crate::crd;
+use crate::resource::ResourceDefinition;
 
 fn widgets(schema: &Value) -> Vec<Arc<ResourceDefinition>> {
     let definition = json!({"spec": {

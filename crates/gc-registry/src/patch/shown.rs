@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::api::PatchType;
-use crate::catalog::resource::ResourceDefinition;
 use crate::metadata::numbers::go_float;
+use crate::resource::ResourceDefinition;
 use crate::schema::definition_name;
 use crate::schema::shown::{OpenedObjects, Part, patched, untyped};
 

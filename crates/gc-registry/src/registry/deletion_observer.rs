@@ -3,8 +3,8 @@
 use gc_types::PropagationPolicy;
 
 use crate::api::UserInfo;
-use crate::catalog::resource::ResourceDefinition;
 use crate::error::ApiError;
+use crate::resource::ResourceDefinition;
 
 /// The definition whose deletion takes its objects along.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

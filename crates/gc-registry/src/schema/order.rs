@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use super::fields::{KnownFields, MAX_PROBLEMS, known};
 use super::{Node, Schema, object_meta, unknown_fields};
-use crate::api::YAML_PROBLEMS;
+
+/// Heading of the one text that lists all duplicate keys of a YAML document; a line for each follows.
+pub const YAML_PROBLEMS: &str = "yaml: unmarshal errors:\n  ";
 
 /// The unknown and the duplicate fields of a document. Those of a JSON text are in its order; a parser of YAML reports
 /// duplicates before anything else, and where the text is not known, they are last. An unknown field is not a duplicate too.

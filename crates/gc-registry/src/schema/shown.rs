@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 
 use super::facts::{self, Flag, TypeCode};
-use crate::kinds::Step;
+use super::step::Step;
 
 /// The types of `meta/v1`, which have tags everywhere.
 const META: &str = "apimachinery.pkg.apis.meta.v1.";

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use crate::kinds::quantity;
+use crate::metadata::quantity;
 
 use super::types::scalar;
 use super::{Node, Property, Schema, StringFormat, definition_named};

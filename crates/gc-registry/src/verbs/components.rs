@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::api::{ObjectList, RequestTarget, Response, ResponseBody};
-use crate::call::Call;
-use crate::catalog::resource::ResourceDefinition;
 use crate::error::ApiError;
 use crate::metadata::object::Object;
 use crate::persist;
 use crate::registry::Registry;
+use crate::registry::call::Call;
+use crate::resource::ResourceDefinition;
 
 /// The name of the store, whatever it is.
 const STORE: &str = "etcd-0";

@@ -9,12 +9,12 @@ use super::managed::{self, Operation};
 use super::meta_validation::{self, Deduplication};
 use crate::admission::configured::Options;
 use crate::api::{RequestBody, Response, WriteOptions};
-use crate::call::{Call, MAX_TURNS, WriteResult};
 use crate::catalog::rules;
 use crate::error::ApiError;
 use crate::metadata::meta;
 use crate::metadata::names::quoted;
-use crate::services::Allocation;
+use crate::registry::call::{Call, MAX_TURNS, WriteResult};
+use crate::registry::services::Allocation;
 use crate::storage::Revision;
 use crate::{crd, kinds, persist};
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::deletion::Deletion;
 use super::list;
 use crate::api::{DeleteOptions, ListOptions, ObjectList, Response, ResponseBody};
-use crate::call::Call;
 use crate::error::ApiError;
 use crate::persist;
+use crate::registry::call::Call;
 
 /// Objects listed at once if the client sets no limit.
 const PAGE: i64 = 10_000;

@@ -8,8 +8,6 @@ use serde_json::{Map, Value, json};
 use super::update::has_spec_finalizers;
 use crate::admission::configured::Options;
 use crate::api::{DeleteOptions, Response};
-use crate::call::{Call, MAX_TURNS, WriteResult};
-use crate::catalog::resource::DefaultGarbageCollection;
 use crate::catalog::rules;
 use crate::crd::{self, CLEANUP_FINALIZER, Termination};
 use crate::error::{ApiError, CauseReason, FieldError};
@@ -17,7 +15,9 @@ use crate::metadata::meta;
 use crate::metadata::names::quoted;
 use crate::metadata::object::Object;
 use crate::persist;
+use crate::registry::call::{Call, MAX_TURNS, WriteResult};
 use crate::registry::deletion_observer::{ObservedDeletion, TerminatingDefinition};
+use crate::resource::DefaultGarbageCollection;
 use crate::storage::{Key, KeyValue, Revision};
 
 /// The finalizer under which dependents are orphaned.

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use super::deletion::Deletion;
-use crate::call::{Call, MAX_TURNS, WriteResult};
 use crate::error::{ApiError, Cause, Details};
 use crate::kinds::access::{at, integer, list, members, put, text};
 use crate::metadata::{meta, selector};
 use crate::persist;
+use crate::registry::call::{Call, MAX_TURNS, WriteResult};
 use crate::storage::{KeyValue, RangeOptions};
 
 /// Evictions that may be on their way under one budget.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::api::ListOptions;
-use crate::catalog::resource::ResourceDefinition;
 use crate::catalog::rules;
 use crate::error::ApiError;
 use crate::metadata::object::Object;
 use crate::metadata::selector::{FieldSelector, LabelSelector};
+use crate::resource::ResourceDefinition;
 
 /// The two selectors of a list, watch or deletecollection.
 #[derive(Clone, Debug)]

@@ -4,11 +4,11 @@ use super::components::is_component_status;
 use super::list;
 use super::watch::Watch;
 use crate::api::{ListOptions, Operation, PatchType, RequestContext, RequestTarget, Response, ResponseBody};
-use crate::call::Call;
 use crate::error::ApiError;
 use crate::freshness::Subject;
 use crate::persist;
 use crate::registry::Registry;
+use crate::registry::call::Call;
 
 impl Registry {
     /// Performs one request. `target.subresource` names subresources, and POST to them.

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use super::filter::Filter;
 use crate::api::{ListOptions, ObjectList, RequestTarget, VersionMatch};
-use crate::call::Call;
-use crate::catalog::resource::ResourceDefinition;
 use crate::conversion::{Converter, TimeLeft};
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::metadata::names::quoted;
 use crate::metadata::object::{Object, TypeMeta};
+use crate::registry::call::Call;
+use crate::resource::ResourceDefinition;
 use crate::storage::{Key, KeyValue, RangeOptions, Revision, Storage, StorageError};
 use crate::{persist, schema};
 

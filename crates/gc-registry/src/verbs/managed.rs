@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use crate::api::WriteOptions;
-use crate::call::Call;
 use crate::catalog::rules;
 use crate::error::ApiError;
 use crate::metadata::meta;
 use crate::patch::managed_fields::{self, ManagerRequest, PathElement, ResetFields, scale};
+use crate::registry::call::Call;
 use crate::schema;
 
 /// Way of a write.

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::catalog::resource::ResourceDefinition;
 use crate::error::{CauseReason, FieldError};
 use crate::kinds::{self, Metadata, MetadataCheck, RequiredName};
 use crate::metadata::meta;
@@ -12,6 +11,7 @@ use crate::metadata::names::{self, invalid, quoted};
 use crate::metadata::validation::{
     STANDARD_FINALIZERS, error, validate_change, validate_known_finalizers, validate_whole,
 };
+use crate::resource::ResourceDefinition;
 
 /// The metadata of an object that is created, of the kinds whose own validation begins with it.
 pub(crate) fn validate(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> {

@@ -9,10 +9,10 @@ use crate::api::{
     DeleteOptions, FieldValidation, Operation, PatchType, RequestBody, Response, WriteOptions,
     decoding_warnings,
 };
-use crate::call::{Call, MAX_TURNS, WriteResult, internal_group};
-use crate::catalog::resource::{BodyKind, Target};
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::metadata::meta;
+use crate::registry::call::{Call, MAX_TURNS, WriteResult, internal_group};
+use crate::resource::{BodyKind, Target};
 use crate::{kinds, patch, persist, schema};
 
 /// Labels of a node that its pods get.

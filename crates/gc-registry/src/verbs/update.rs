@@ -8,11 +8,11 @@ use super::managed::{self, Operation};
 use super::meta_validation::{self, Deduplication};
 use crate::admission::configured::Options;
 use crate::api::{FieldValidation, PatchType, RequestBody, Response, WriteOptions, decoding_warnings};
-use crate::call::{Call, MAX_TURNS, WriteResult};
 use crate::catalog::rules::{self, Strictness};
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::metadata::meta;
 use crate::persist::StoredForm;
+use crate::registry::call::{Call, MAX_TURNS, WriteResult};
 use crate::storage::KeyValue;
 use crate::{patch, schema};
 

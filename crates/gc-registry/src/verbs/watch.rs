@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 use super::filter::Filter;
 use super::list::{self, Source};
 use crate::api::{ListOptions, RequestTarget, VersionMatch, WatchEvent};
-use crate::catalog::resource::ResourceDefinition;
 use crate::conversion::{Converter, NO_HURRY, WaitingWatch};
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::hub::{Entry, Hub, NO_WATCHER, Read, Sight, View};
 use crate::metadata::object::{Object, TypeMeta};
 use crate::persist;
+use crate::resource::ResourceDefinition;
 use crate::storage::{Revision, Storage};
 
 /// A running watch. Dropping it ends it.

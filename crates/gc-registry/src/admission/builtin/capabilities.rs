@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::call::Call;
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::kinds;
 use crate::kinds::access::{flag, list, text};
+use crate::registry::call::Call;
 
 /// The label of namespaces whose claims may have administrative access to devices.
 const ADMIN_ACCESS: &str = "resource.kubernetes.io/admin-access";

@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::admission::{Plugin, Request};
 use crate::api::Attributes;
-use crate::call::Call;
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::kinds::access::text;
 use crate::kinds::x509::{CertificateRequest, RequestSignature};
 use crate::metadata::meta;
 use crate::metadata::names::quoted;
+use crate::registry::call::Call;
 
 /// The group that may do everything.
 const MASTERS: &str = "system:masters";

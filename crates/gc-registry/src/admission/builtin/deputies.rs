@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use crate::api::Attributes;
-use crate::call::Call;
-use crate::catalog::resource::ResourceDefinition;
 use crate::error::ApiError;
 use crate::metadata::meta;
 use crate::metadata::names::quoted;
 use crate::registry::advisor::{PermissionScope, RequiredPermission};
+use crate::registry::call::Call;
+use crate::resource::ResourceDefinition;
 
 impl Call<'_> {
     /// Refuses a write that would make a collector do what its author may not do. It is asked about the versions that

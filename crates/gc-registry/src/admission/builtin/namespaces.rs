@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::call::Call;
 use crate::error::{ApiError, Cause};
 use crate::metadata::meta;
 use crate::persist;
+use crate::registry::call::Call;
 
 impl Call<'_> {
     /// NamespaceLifecycle for CREATE, including POST to subresources and apply that would create.

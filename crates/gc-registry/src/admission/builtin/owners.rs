@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::admission::Plugin;
 use crate::api::Attributes;
-use crate::call::Call;
 use crate::error::ApiError;
 use crate::metadata::meta;
+use crate::registry::call::Call;
 
 impl Call<'_> {
     /// OwnerReferencesPermissionEnforcement (spec 11). Unlike upstream, a reference counts as known only if the

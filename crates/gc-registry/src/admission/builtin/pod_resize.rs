@@ -7,8 +7,8 @@ use super::quota::pods::totals;
 use crate::admission::Request;
 use crate::error::{ApiError, Cause, CauseReason};
 use crate::kinds::access::{at, integer, list, members, text};
-use crate::kinds::quantity;
 use crate::metadata::meta;
+use crate::metadata::quantity;
 
 /// Label of a node's operating system.
 const OPERATING_SYSTEM: &str = "kubernetes.io/os";

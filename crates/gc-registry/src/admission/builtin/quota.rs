@@ -11,13 +11,13 @@ use serde_json::Value;
 
 use self::pods::Amounts;
 use crate::admission::Request;
-use crate::call::Charge;
-use crate::catalog::resource::ResourceDefinition;
 use crate::error::ApiError;
 use crate::kinds::access::{at, flag, integer, list, members, text};
-use crate::kinds::quantity;
 use crate::metadata::meta;
+use crate::metadata::quantity;
 use crate::persist;
+use crate::registry::call::Charge;
+use crate::resource::ResourceDefinition;
 use crate::storage::RangeOptions;
 
 /// Core resources that quotas count by their plain names, too.

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use crate::admission::Request;
 use crate::error::ApiError;
 use crate::kinds::access::{at, child, list, members};
-use crate::kinds::quantity;
 use crate::metadata::names::path_segment;
+use crate::metadata::quantity;
 
 /// The class of a pod, if it has one.
 fn class(request: &Request<'_>, pod: &Value) -> Result<Option<Value>, ApiError> {

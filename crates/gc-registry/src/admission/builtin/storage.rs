@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::admission::Request;
 use crate::error::ApiError;
 use crate::kinds::access::{at, child, flag, put, text};
-use crate::kinds::quantity;
 use crate::metadata::meta;
+use crate::metadata::quantity;
 
 /// The class of a claim before it was a field.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";

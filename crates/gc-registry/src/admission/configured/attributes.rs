@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use super::{Operation, Options};
-use crate::call::Call;
-use crate::catalog::resource::{BodyKind, ResourceDefinition};
 use crate::error::ApiError;
 use crate::freshness::Subject;
 use crate::metadata::meta;
+use crate::registry::call::Call;
+use crate::resource::{BodyKind, ResourceDefinition};
 use crate::{kinds, persist};
 
 /// A request as admission sees it.

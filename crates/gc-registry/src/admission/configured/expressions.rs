@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Attributes, ConditionsReport};
 use crate::api::{RequestContext, UserInfo};
-use crate::call::Call;
+use crate::registry::call::Call;
 
 /// Maximum cost of one expression.
 const CALL_BUDGET: u64 = 1_000_000;

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use super::expressions::{Asker, BUDGET, Conditional, Evaluation, Values};
 use super::policies::{namespace_object, params, refusal};
 use super::{Attributes, Configured};
-use crate::call::Call;
 use crate::error::ApiError;
 use crate::patch;
+use crate::registry::call::Call;
 
 /// Lets all policies change an object, in the order of their names.
 pub(crate) fn mutate(

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::expressions::{Asker, Conditional, Evaluation, Values};
 use super::{Attributes, Configured};
-use crate::call::Call;
 use crate::error::{ApiError, Cause};
+use crate::registry::call::Call;
 use crate::storage::RangeOptions;
 use crate::{kinds, persist};
 

@@ -7,9 +7,6 @@ use crate::error::ApiError;
 use crate::persist;
 use crate::storage::{RangeOptions, Revision, Storage};
 
-/// The prefix of everything that is configured.
-pub(crate) const PREFIX: &str = "/admissionregistration.k8s.io/";
-
 /// All of it, sorted by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Configured {
@@ -28,9 +25,10 @@ pub(crate) struct Configured {
 impl Configured {
     /// Reads what is stored, all of it at one revision.
     pub(crate) fn read(storage: &dyn Storage) -> Result<(Self, Revision), ApiError> {
-        let found = storage.range(PREFIX, &RangeOptions::default()).map_err(persist::storage_error)?;
+        let found =
+            storage.range(persist::ADMISSION, &RangeOptions::default()).map_err(persist::storage_error)?;
         let all = |resource: &str| -> Result<Vec<Value>, ApiError> {
-            let prefix = format!("{PREFIX}{resource}/");
+            let prefix = format!("{}{resource}/", persist::ADMISSION);
             let items = found.items.iter().filter(|item| item.key.starts_with(&prefix));
             // Unreadable configuration must not let anything through: the server reports it instead.
             let parsed = items.map(|item| serde_json::from_slice(&item.value));

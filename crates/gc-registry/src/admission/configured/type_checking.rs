@@ -7,12 +7,12 @@ use gc_cel::{Environment, Program, Type};
 use serde_json::{Value, json};
 
 use crate::api::{Operation, PatchType, RequestBody, RequestContext, RequestTarget, WriteOptions};
-use crate::catalog::resource::ResourceDefinition;
 use crate::catalog::{Catalog, rules};
 use crate::error::ApiError;
 use crate::kinds::expressions;
 use crate::metadata::meta;
 use crate::registry::Registry;
+use crate::resource::ResourceDefinition;
 use crate::schema::{self, Node, Schema, StringFormat};
 
 /// Kinds that the expressions of one policy are checked against at most.

@@ -8,12 +8,11 @@ use super::attributes::Form;
 use super::expressions::{Asker, Conditional, Evaluation, Values};
 use super::policies::namespace_object;
 use super::review::{self, Decision};
-use super::{
-    Attributes, Configured, WebhookAnswer, WebhookCall, WebhookEnd, WebhookFailure, WebhookReport, service,
-};
-use crate::call::Call;
+use super::{Attributes, Configured};
 use crate::error::ApiError;
 use crate::patch;
+use crate::registry::call::Call;
+use crate::webhooks::{WebhookAnswer, WebhookCall, WebhookEnd, WebhookFailure, WebhookReport, service};
 
 /// Default timeout of a webhook, in seconds.
 const TIMEOUT_SECONDS: u32 = 10;

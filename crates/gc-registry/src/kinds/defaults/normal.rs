@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::catalog::resource::Target;
 use crate::kinds::access::Members;
 use crate::schema::{self, Node, Schema};
+use crate::target::Target;
 
 /// Members that are maps of texts or of quantities, and are not written when empty, whatever they are part of.
 const MAPS: [&str; 20] = [

@@ -7,7 +7,7 @@ use gc_types::Quantity;
 use super::names::{dns_label, qualified_name};
 use crate::error::CauseReason;
 use crate::kinds::prelude::*;
-use crate::kinds::quantity;
+use crate::metadata::quantity;
 
 const HUGE_PAGES: &str = "hugepages-";
 const REQUESTS: &str = "requests.";

@@ -8,9 +8,9 @@ pub(crate) mod volumes;
 use serde_json::Value;
 
 use crate::kinds::access::{at, integer};
-use crate::kinds::quantity;
 use crate::metadata::meta;
 use crate::metadata::names::dns_label;
+use crate::metadata::quantity;
 
 const IN_POD_NAMES: &str = "this is used in Pod names and hostnames, which can result in surprising behavior";
 pub(crate) const IN_THE_HOSTNAME: &str =

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::catalog::resource::Target;
 use crate::kinds::prelude::*;
 use crate::kinds::shared::names::{csi_driver_name, qualified_name};
+use crate::target::Target;
 
 const NODE_ID_MAX_BYTES: usize = 256;
 

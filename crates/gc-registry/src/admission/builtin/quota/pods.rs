@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::kinds::access::{Members, at, list, members, text};
 use crate::kinds::quality_of_service;
-use crate::kinds::quantity;
+use crate::metadata::quantity;
 
 /// Amounts of resources, by name.
 pub(crate) type Amounts = BTreeMap<String, Quantity>;

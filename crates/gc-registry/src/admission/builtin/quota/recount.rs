@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::pods::{self, Amounts};
 use super::{COUNTED_BY_NAME, PER_DEVICE_CLASS, in_scopes, usage, written};
-use crate::catalog::resource::ResourceDefinition;
 use crate::error::ApiError;
 use crate::kinds::access::{at, members, text};
 use crate::persist;
 use crate::registry::Registry;
+use crate::resource::ResourceDefinition;
 use crate::storage::{Condition, KeyValue, RangeOptions, Transaction, Write};
 
 impl Registry {

@@ -1,7 +1,7 @@
 //! Fields of pods that creates and updates may change.
 
 use crate::kinds::prelude::*;
-use crate::kinds::quantity;
+use crate::metadata::quantity;
 
 /// A new pod is pending, of a class, and maybe held back by gates.
 pub(super) fn create(object: &mut Value, context: &Context<'_>) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gc_types::Scope;
 
-pub use super::target::Target;
+pub use crate::target::Target;
 
 /// Default treatment of dependents by a DELETE without options (spec `api-deletion.md`, section 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// The quantity in a value: a text or a number.
 #[must_use]
-pub fn of(value: &Value) -> Option<Result<Quantity, QuantityError>> {
+pub(crate) fn of(value: &Value) -> Option<Result<Quantity, QuantityError>> {
     match value {
         Value::String(text) => Some(Quantity::parse(text.trim())),
         Value::Number(number) => Some(Quantity::parse(&number.to_string())),
@@ -14,7 +14,7 @@ pub fn of(value: &Value) -> Option<Result<Quantity, QuantityError>> {
 }
 
 /// Writes a quantity the way a server does; what is none stays as it is, for the validation to refuse.
-pub fn canonicalize(value: &mut Value) {
+pub(crate) fn canonicalize(value: &mut Value) {
     if let Value::String(text) = value
         && let Some(canonical) = kept_quantity(text.trim())
     {

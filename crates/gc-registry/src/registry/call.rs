@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::api::{Object, RequestContext, RequestTarget, Response, ResponseBody, WriteOptions};
-use crate::catalog::resource::ResourceDefinition;
 use crate::catalog::rules::{Rules, Strictness};
 use crate::error::{ApiError, FieldError};
 use crate::metadata::meta;
 use crate::metadata::object::TypeMeta;
 use crate::persist;
 use crate::registry::Registry;
+use crate::resource::ResourceDefinition;
 use crate::schema::{self, json_type};
 use crate::storage::{Committed, Condition, Key, KeyValue, Revision, Transaction, Write};
 
