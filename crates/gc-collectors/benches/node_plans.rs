@@ -12,8 +12,9 @@ use gc_collectors::containers::{
     self, Container, ContainerId, ContainerState, PodUid, plan::ContainerPolicy,
 };
 use gc_collectors::images::history::ImageHistory;
+use gc_collectors::images::patterns::ImagePatterns;
 use gc_collectors::images::plan::{AgePolicy, Snapshot, plan};
-use gc_collectors::images::protection::ProtectionList;
+use gc_collectors::images::rules::ReferenceRules;
 use gc_collectors::images::usage::{ContainerImages, ImageIndex, usage};
 use gc_collectors::images::{Image, ImageId, LayerId};
 use gc_types::{GoDuration, UnixNanoseconds};
@@ -70,7 +71,7 @@ fn main() {
     };
     let mut history = ImageHistory::default();
     history.observe(&images, &BTreeSet::new(), UnixNanoseconds(0), UnixNanoseconds(1));
-    let protection = ProtectionList::new(["registry.k8s.io/pause", "*/pause"]).unwrap();
+    let protection = ImagePatterns::new(["registry.k8s.io/pause", "*/pause"]).unwrap();
     let ages = AgePolicy { minimum_age: GoDuration::from_seconds(120), maximum_age: None };
     let limits = ContainerPolicy { maximum_containers: Some(1_000), ..ContainerPolicy::default() };
     let mut best = [Duration::MAX; 3];
@@ -78,8 +79,14 @@ fn main() {
         let began = Instant::now();
         let in_use = usage(&ImageIndex::new(&images), &uses, &[]);
         let used = began.elapsed();
-        let snapshot =
-            Snapshot { images: &images, history: &history, usage: &in_use, protection: &protection };
+        let rules = ReferenceRules::default();
+        let snapshot = Snapshot {
+            images: &images,
+            history: &history,
+            usage: &in_use,
+            protection: &protection,
+            rules: &rules,
+        };
         let planned = plan(snapshot, ages, now).unwrap();
         assert_eq!(planned.by_space.len(), 5_000);
         let with_images = began.elapsed();

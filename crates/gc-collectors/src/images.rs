@@ -2,12 +2,15 @@
 //!
 //! * [`history`]: when each image was first seen and last used; survives restarts.
 //! * [`usage`]: which images are in use, by every spelling that a container may use for one.
-//! * [`protection`]: which images an operator protects, whatever their age.
+//! * [`patterns`]: lists of references and patterns, such as the images that an operator protects.
+//! * [`rules`]: by reference, which images go last and which are unwanted.
+//! * [`peers`]: copies of images on other nodes.
 //! * [`plan`]: the ordered removals for age, for disk space and for pressure.
 //! * [`layers`]: layers that images share.
 //! * [`space`]: how much to remove, by measured filesystems rather than by reported sizes.
 //! * [`stores`]: what a removal frees, where containerd tells the sizes of blobs and snapshots.
 //! * [`account`]: what occupies the stores of containerd, and what of that is unused.
+//! * [`storage`]: the same of the storage of CRI-O.
 //! * [`forecast`]: how many images a pass removes, as a number or a range.
 
 pub mod account;
@@ -16,11 +19,14 @@ pub mod history;
 pub mod layers;
 mod names;
 pub mod needs;
+pub mod patterns;
+pub mod peers;
 pub mod plan;
-pub mod protection;
 #[cfg(test)]
 mod reference;
+pub mod rules;
 pub mod space;
+pub mod storage;
 pub mod stores;
 pub mod usage;
 

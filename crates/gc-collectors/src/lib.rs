@@ -41,6 +41,7 @@ pub mod lease_candidates;
 pub mod leases;
 pub mod measures;
 pub mod namespaces;
+pub mod node_policies;
 pub mod node_report;
 pub mod nodes;
 mod numbers;

@@ -10,7 +10,7 @@ use gc_types::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::images::space::BinaryBytes;
-pub use state::{DiskState, LastPass, NodeState};
+pub use state::{DiskState, LastPass, NodeState, PolicyReport};
 
 /// The annotation that holds a report.
 pub const ANNOTATION: &str = "kubegc.io/node-report";

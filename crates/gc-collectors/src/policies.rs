@@ -188,8 +188,8 @@ struct Namespaces {
 
 /// A requirement on a label or a field.
 #[derive(Clone, Debug, PartialEq)]
-struct Requirement {
-    key: String,
+pub(crate) struct Requirement {
+    pub(crate) key: String,
     operator: Operator,
     values: Vec<String>,
 }
@@ -299,14 +299,14 @@ impl Policy {
 }
 
 /// The errors of a policy found so far.
-struct Problems {
-    found: Vec<Problem>,
+pub(crate) struct Problems {
+    pub(crate) found: Vec<Problem>,
     /// The path of what is being read.
-    place: &'static str,
+    pub(crate) place: &'static str,
 }
 
 impl Problems {
-    fn add(&mut self, field: &str, message: impl Into<String>) {
+    pub(crate) fn add(&mut self, field: &str, message: impl Into<String>) {
         self.found.push(Problem { field: format!("{}.{field}", self.place), message: message.into() });
     }
 
@@ -315,7 +315,7 @@ impl Problems {
     }
 
     /// The value, or an error about it and a stand-in.
-    fn take<T>(&mut self, field: &str, value: Result<T, impl fmt::Display>) -> Option<T> {
+    pub(crate) fn take<T>(&mut self, field: &str, value: Result<T, impl fmt::Display>) -> Option<T> {
         match value {
             Ok(value) => Some(value),
             Err(error) => {
@@ -386,7 +386,7 @@ struct WireNamespaces {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-struct WireSelector {
+pub(crate) struct WireSelector {
     match_labels: BTreeMap<String, String>,
     match_expressions: Vec<WireExpression>,
 }
@@ -598,7 +598,7 @@ fn requirement(
     Requirement { key, operator, values }
 }
 
-fn labels(selector: WireSelector, problems: &mut Problems) -> Vec<Requirement> {
+pub(crate) fn labels(selector: WireSelector, problems: &mut Problems) -> Vec<Requirement> {
     let mut labels: Vec<Requirement> = selector
         .match_labels
         .into_iter()

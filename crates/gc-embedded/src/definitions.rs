@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use gc_collectors::policies::definition::definition;
+use gc_collectors::{node_policies, policies};
 use gc_kube::ApiClient;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
@@ -15,7 +15,13 @@ const TRIES: usize = 5;
 
 /// Makes sure that the server knows our kinds as this version has them.
 pub async fn install(client: &ApiClient) -> anyhow::Result<()> {
-    let wanted = definition();
+    for wanted in [policies::definition::definition(), node_policies::definition::definition()] {
+        install_one(client, wanted).await?;
+    }
+    Ok(())
+}
+
+async fn install_one(client: &ApiClient, wanted: Value) -> anyhow::Result<()> {
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     for _ in 0..TRIES {
         match call(client, Method::POST, DEFINITIONS, Some(&wanted)).await? {
@@ -68,19 +74,24 @@ mod tests {
 
     use super::*;
 
-    /// `deploy/crds/retentionpolicies.yaml` is written from the code: with `UPDATE_CRDS=1` by this test.
+    /// `deploy/crds` is written from the code: with `UPDATE_CRDS=1` by this test.
     #[test]
-    fn the_manifest_is_what_the_code_defines() {
-        let file =
-            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds/retentionpolicies.yaml");
-        let text = format!(
-            "# Written from the code: UPDATE_CRDS=1 cargo test -p kubegc definitions\n{}",
-            gc_process::yaml::to_string(&definition()).unwrap()
-        );
-        if std::env::var_os("UPDATE_CRDS").is_some() {
-            std::fs::write(&file, &text).unwrap();
+    fn the_manifests_are_what_the_code_defines() {
+        for (name, definition) in [
+            ("retentionpolicies", policies::definition::definition()),
+            ("nodecollectionpolicies", node_policies::definition::definition()),
+        ] {
+            let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join(format!("../../deploy/crds/{name}.yaml"));
+            let text = format!(
+                "# Written from the code: UPDATE_CRDS=1 cargo test -p kubegc definitions\n{}",
+                gc_process::yaml::to_string(&definition).unwrap()
+            );
+            if std::env::var_os("UPDATE_CRDS").is_some() {
+                std::fs::write(&file, &text).unwrap();
+            }
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
         }
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     }
 
     /// The rules in the definition, on whatever server, refuse what `kubegc policy check` refuses, but for what only its
@@ -93,7 +104,7 @@ mod tests {
         let client = ApiClient::in_process(move |request| way.call(request));
         install(&client).await.unwrap();
         let path = "/apis/kubegc.io/v1alpha1/retentionpolicies?dryRun=All&fieldValidation=Strict";
-        for (more, by_definition) in policies() {
+        for (more, by_definition) in retention_policies() {
             let mut spec = json!({"target": {"apiVersion": "batch/v1", "kind": "Job"}, "maxAge": "24h"});
             for (name, value) in more.as_object().unwrap() {
                 if value.is_null() {
@@ -105,15 +116,97 @@ mod tests {
             let policy = json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "RetentionPolicy",
                 "metadata": {"name": "p"}, "spec": spec});
             let (code, body) = call(&client, Method::POST, path, Some(&policy)).await.unwrap();
-            let accepted = gc_collectors::policies::Policy::compile(&policy["spec"]).is_ok();
+            let accepted = policies::Policy::compile(&policy["spec"]).is_ok();
             assert_eq!(code < 300, accepted || !by_definition, "{spec}: {}", body["message"]);
             assert!(by_definition || !accepted, "{spec}: the check accepts it");
         }
         server.shutdown().await;
     }
 
+    /// The same of policies for nodes; what only parsers know is the numbers in a schedule or a duration, and spans with days.
+    #[tokio::test]
+    async fn a_server_refuses_the_policies_for_nodes_that_agents_refuse() {
+        let options = crate::apiserver::ServerOptions::in_process();
+        let server = crate::apiserver::serve(&options, None).await.unwrap();
+        let way = server.in_process("tester");
+        let client = ApiClient::in_process(move |request| way.call(request));
+        install(&client).await.unwrap();
+        let path = "/apis/kubegc.io/v1alpha1/nodecollectionpolicies?dryRun=All&fieldValidation=Strict";
+        for (spec, by_definition) in policies_for_nodes() {
+            let policy = json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "NodeCollectionPolicy",
+                "metadata": {"name": "p"}, "spec": spec});
+            let (code, body) = call(&client, Method::POST, path, Some(&policy)).await.unwrap();
+            let compiled = node_policies::NodePolicy::compile(&policy["spec"]);
+            let accepted = compiled.is_ok();
+            assert_eq!(
+                code < 300,
+                accepted || !by_definition,
+                "{spec}: {code} {} {compiled:?}",
+                body["message"]
+            );
+            assert!(by_definition || !accepted, "{spec}: agents accept it");
+        }
+        server.shutdown().await;
+    }
+
+    fn policies_for_nodes() -> Vec<(Value, bool)> {
+        let thresholds =
+            |high: i64, low: i64| json!({"thresholds": {"highPercent": high, "lowPercent": low}});
+        let window =
+            |start: &str, duration: &str| json!({"windows": [{"start": start, "duration": duration}]});
+        let by_definition = [
+            json!({}),
+            json!({"enforce": true}),
+            json!({"protectedImages": []}),
+            json!({"ages": {}}),
+            thresholds(80, 70),
+            thresholds(80, 80),
+            thresholds(101, 80),
+            thresholds(0, -1),
+            json!({"thresholds": {"highPercent": 80}}),
+            json!({"thresholds": {"highPercent": 80, "lowPercent": 70}, "priority": 1_000_000}),
+            json!({"thresholds": {"highPercent": 80, "lowPercent": 70}, "priority": -1_000_001}),
+            json!({"ages": {"minimum": "5m", "maximum": "14d"}}),
+            json!({"ages": {"minimum": "2h", "maximum": "90m"}}),
+            json!({"ages": {"minimum": "1h", "maximum": "1h"}}),
+            json!({"ages": {"maximum": "0s"}}),
+            json!({"ages": {"maximum": "soon"}}),
+            json!({"protectedImages": ["registry.example/base/*", "nginx"]}),
+            json!({"protectedImages": [""]}),
+            json!({"protectedImages": ["a b"]}),
+            json!({"protectedImages": vec!["a"; 129]}),
+            json!({"removeImages": ["sha256:12ab", "*@sha256:12ab", "registry.example/app:1"]}),
+            json!({"removeImages": ["*"]}),
+            json!({"removeImages": ["*/*:*"]}),
+            json!({"removeImages": vec!["a"; 65]}),
+            json!({"removeImages": ["a"], "protectedImages": ["b", "a"]}),
+            json!({"removeImages": ["a"], "protectedImages": ["b"]}),
+            json!({"keepImages": [{"pattern": "registry.example/*", "keep": "Last"}]}),
+            json!({"keepImages": [{"pattern": "registry.example/*", "keep": "Often"}]}),
+            json!({"keepImages": [{"pattern": "registry.example/*"}]}),
+            json!({"ages": {"minimum": "1m"}, "nodeSelector": {"matchLabels": {"pool": "a"}}}),
+            json!({"ages": {"minimum": "1m"}, "nodeSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
+            json!({"ages": {"minimum": "1m"}, "nodeSelector": {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}}),
+            json!({"ages": {"minimum": "1m"}, "nodeselector": {}}),
+            window("30 2 * * *", "3h"),
+            window("@daily", "1d"),
+            window("every 1h", "1m"),
+            window("@never", "1m"),
+            window("@daily", "0h"),
+            json!({"windows": [{"start": "@daily"}]}),
+        ];
+        let by_parser = [
+            json!({"ages": {"minimum": "25h", "maximum": "1d"}}),
+            window("60 * * * *", "1h"),
+            window("@daily", "8d"),
+            window("@daily", "30s"),
+        ];
+        let by_definition = by_definition.into_iter().map(|policy| (policy, true));
+        by_definition.chain(by_parser.into_iter().map(|policy| (policy, false))).collect()
+    }
+
     /// Policies, and whether the definition can validate them.
-    fn policies() -> Vec<(Value, bool)> {
+    fn retention_policies() -> Vec<(Value, bool)> {
         let by_definition = [
             json!({}),
             json!({"maxAge": "7d"}),

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use gc_collectors::node_policies::result::NodeResult;
 use gc_collectors::node_report::{
-    ANNOTATION, COLLECTOR, DiskState, IMAGE_UNUSED_TOO_LONG, LastPass, NodeReport, NodeState, Tally,
+    ANNOTATION, COLLECTOR, DiskState, IMAGE_UNUSED_TOO_LONG, LastPass, NodeReport, NodeState, PolicyReport,
+    Tally,
 };
 use gc_types::Timestamp;
 use serde_json::{Value, json};
@@ -126,7 +128,7 @@ impl Nodes {
 
 impl NodeAnswer {
     fn value(&self) -> Value {
-        let NodeState { disks, images, image_bytes, unexplained_bytes, passes } = &self.state;
+        let NodeState { disks, images, image_bytes, unexplained_bytes, passes, policies } = &self.state;
         let disk = |disk: &DiskState| {
             json!({
                 "path": disk.path, "capacityBytes": disk.capacity_bytes, "usedBytes": disk.used_bytes,
@@ -134,8 +136,17 @@ impl NodeAnswer {
             })
         };
         let pass = |pass: &LastPass| json!({"collector": pass.collector, "at": Timestamp(pass.at).to_string(), "failed": pass.failed});
+        let policy = |one: &PolicyReport| {
+            let NodeResult { state, observed_generation, time, images, bytes, message, kubelet, .. } =
+                &one.result;
+            json!({
+                "policy": one.policy, "state": state.name(), "observedGeneration": observed_generation,
+                "time": time, "images": images, "bytes": bytes, "message": message, "kubelet": kubelet,
+            })
+        };
         json!({
             "node": self.node, "reported": self.reported.to_string(), "silent": self.is_silent,
+            "policies": policies.iter().map(policy).collect::<Vec<_>>(),
             "disks": disks.iter().map(disk).collect::<Vec<_>>(), "images": images, "imageBytes": image_bytes,
             "unexplainedBytes": unexplained_bytes, "passes": passes.iter().map(pass).collect::<Vec<_>>(),
             "removed": self.removed, "due": self.due,
@@ -225,6 +236,10 @@ mod tests {
                 image_bytes: Some(90),
                 unexplained_bytes: Some(10),
                 passes: vec![pass],
+                policies: vec![PolicyReport {
+                    policy: "trial".into(),
+                    result: NodeResult { images: 2, bytes: 7, ..NodeResult::default() },
+                }],
             });
             json!({"metadata": {"annotations": {ANNOTATION: report.written(written)},
                 "ownerReferences": [{"kind": "Node", "name": node}]}})
@@ -253,6 +268,8 @@ mod tests {
                 "images": 3, "imageBytes": 90, "unexplainedBytes": 10,
                 "passes": [{"collector": "images", "at": NOW.after(-MINUTE).to_string(), "failed": true}],
                 "removed": Tally::default(), "due": 0,
+                "policies": [{"policy": "trial", "state": "DryRun", "observedGeneration": 0, "time": "", "images": 2,
+                    "bytes": 7, "message": "", "kubelet": ""}],
             })
         );
         let found = nodes.fleet("node-d");

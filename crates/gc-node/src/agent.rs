@@ -1,6 +1,7 @@
 //! The passes, and their reports.
 
 mod below;
+mod policies;
 mod preview;
 mod report;
 mod sole;
@@ -12,9 +13,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use gc_collectors::images::ImageId;
+use gc_collectors::images::patterns::ImagePatterns;
 use gc_collectors::images::plan::{ImagePlan, KeepReason};
 use gc_collectors::images::space::{BinaryBytes, Filesystem, Goal, shortage_message, sizes_message};
+use gc_collectors::images::{Image, ImageId};
 use gc_collectors::node_report::Tally;
 use gc_collectors::pressure::{self, MeasuredFilesystems, Pressure, PressureMemory, Reclaim, Topology};
 use gc_cri::CriClient;
@@ -29,12 +31,15 @@ use crate::filesystem::{self, Measurement};
 use crate::images::{self, ImageMemory, ImageReport, Observation, Outcome, Remover};
 use crate::journal::{NodeJournal, RecordRemoval};
 use crate::metrics::{CollectorLabel, KindLabel, Metrics};
+use crate::peers::Peers;
 use crate::pods::Pods;
+use crate::policies::{CheckKubelet, Policies};
 use crate::progress::Progress;
 use crate::reports::{ReportTarget, Reporter};
 use crate::state::{StateDirectory, UnknownPods};
 use crate::stops::Stops;
 
+use self::policies::PolicyResults;
 use report::ReportedState;
 
 pub use preview::{ContainerView, DiskUse, ImagePreview, ImageView, LeftoverPreview, Preview, keep_message};
@@ -80,6 +85,11 @@ pub struct Agent {
     journal: NodeJournal,
     clock: TestClock,
     reporter: Option<Reporter>,
+    /// Policies of the cluster for this node, if they are followed.
+    policies: Option<Policies>,
+    results: PolicyResults,
+    /// Mirrors on all nodes, if they are asked about copies.
+    peers: Option<Peers>,
     stops: Stops,
     /// The images that their age could remove, as of the last pass, with their names. Bounded by what the runtime lists.
     aging: Vec<(ImageId, Arc<str>)>,
@@ -111,6 +121,9 @@ impl Agent {
             journal: NodeJournal::default(),
             clock: TestClock::default(),
             reporter: None,
+            policies: None,
+            results: PolicyResults::default(),
+            peers: None,
             stops: Stops::default(),
             aging: Vec::new(),
             reported: ReportedState::default(),
@@ -121,6 +134,19 @@ impl Agent {
     #[must_use]
     pub fn with_reports(self, target: ReportTarget) -> Self {
         Self { reporter: Some(Reporter::new(target)), ..self }
+    }
+
+    /// Follows the policies of a cluster for a node, and writes its results into their status.
+    #[must_use]
+    pub fn with_policies(self, client: ApiClient, node: String, check_kubelet: CheckKubelet) -> Self {
+        let own = self.config.image_settings();
+        Self { policies: Some(Policies::new(client, node, own, check_kubelet)), ..self }
+    }
+
+    /// Keeps images of which no other node has a copy, as mirrors at all addresses of these hosts (`HOST:PORT`) say.
+    #[must_use]
+    pub fn with_peers(self, hosts: Vec<String>) -> Self {
+        Self { peers: Some(Peers::new(hosts)), ..self }
     }
 
     /// Writes an entry for each removal.
@@ -146,14 +172,51 @@ impl Agent {
     /// What would be removed by this observation; refuses while it is unknown which images are protected, and names none for
     /// its age while it is unknown which images the pods name.
     fn plan_images(&self, observation: &Observation) -> Result<ImagePlan> {
-        if let Some(why) = self.pods.blind_to_protection() {
+        self.plan_images_with(observation, &self.config)
+    }
+
+    fn plan_images_with(&self, observation: &Observation, config: &NodeConfig) -> Result<ImagePlan> {
+        if let Some(why) = self.pods.blind_to_protection().or_else(|| self.blind_to_policies()) {
             bail!(why);
         }
-        let mut ages = self.config.ages;
-        if self.pods.names_unknown().is_some() {
-            ages.maximum_age = None;
+        let mut ages = config.ages;
+        if self.pods.names_unknown().is_none() {
+            return images::plan_pass(observation, &self.memory, config, ages);
         }
-        images::plan_pass(observation, &self.memory, &self.config, ages)
+        ages.maximum_age = None;
+        let mut config = config.clone();
+        config.rules.unwanted = ImagePatterns::default();
+        images::plan_pass(observation, &self.memory, &config, ages)
+    }
+
+    /// The plan for an observation, after other nodes were asked about copies of what it would remove. In the order of removal,
+    /// so that those are known which would go.
+    async fn plan_beside_peers(
+        &mut self,
+        mut observation: Observation,
+        pressure: bool,
+    ) -> Result<(Observation, ImagePlan)> {
+        let plan = self.plan_images(&observation)?;
+        let Some(peers) = &self.peers else { return Ok((observation, plan)) };
+        if plan.by_age.is_empty() && !pressure && !self.is_over_threshold().await {
+            return Ok((observation, plan));
+        }
+        let by_id: BTreeMap<&ImageId, &Image> =
+            observation.images.iter().map(|image| (&image.id, image)).collect();
+        let going = plan.by_age.iter().chain(&plan.by_space);
+        let going: Vec<Image> =
+            going.filter_map(|removal| Some((*by_id.get(&removal.id)?).clone())).collect();
+        self.memory.copies = peers.ask(&going).await;
+        observation.usage.needed.copies = self.memory.copies.clone();
+        let plan = self.plan_images(&observation)?;
+        Ok((observation, plan))
+    }
+
+    /// Reports whether space is needed on a disk of images; also if that is not known.
+    async fn is_over_threshold(&self) -> bool {
+        let measured = images::filesystems(&self.client).await;
+        let assessed = measured.and_then(|measured| images::assess_all(&measured, &self.config));
+        assessed.map_or(true, |all| all.iter().any(|(_, found)| found.goal.is_some()))
     }
 
     async fn refresh_pods(&mut self) {
@@ -271,6 +334,7 @@ impl Agent {
         let saved = state.save_images(&self.memory.history, &self.memory.ages);
         self.metrics.pass("images", began.elapsed().as_secs_f64(), done.is_ok());
         self.reported.ended(Collect::Images, done.is_ok());
+        self.report_policies(done.as_ref().map(|_| ()).map_err(|error| format!("{error:#}"))).await;
         if self.image_failures.ended(done.is_ok())
             && let Err(error) = &done
         {
@@ -280,12 +344,14 @@ impl Agent {
     }
 
     async fn collect_images(&mut self, state: &StateDirectory, stop: &Stop) -> Result<()> {
+        self.results = PolicyResults::default();
         let observation = self.observe_images(state).await?;
+        self.rehearse_policies(&observation).await;
         if !self.config.image_loop {
-            return Ok(());
+            return self.blind_to_policies().map_or(Ok(()), |why| Err(anyhow::anyhow!(why)));
         }
         self.require_ready_runtime().await?;
-        let plan = self.plan_images(&observation)?;
+        let (observation, plan) = self.plan_beside_peers(observation, false).await?;
         self.aging = aging(&observation, &plan);
         let before = images::filesystems(&self.client).await.unwrap_or_default();
         let mut report = ImageReport::default();
@@ -310,6 +376,8 @@ impl Agent {
     }
 
     async fn observe_images(&mut self, state: &StateDirectory) -> Result<Observation> {
+        self.memory.copies.clear();
+        self.apply_policies().await;
         self.refresh_pods().await;
         self.memory.needs = self.pods.needs().await;
         let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
@@ -381,6 +449,7 @@ impl Agent {
         }
         self.metrics.freed_bytes.inc_by(report.freed_bytes);
         self.tally.freed_bytes += report.freed_bytes;
+        self.results.removed(&report);
         self.journal.images(&report);
         let left = i64::try_from(self.memory.history.len()).unwrap_or(i64::MAX);
         self.metrics.known.get_or_create(&CollectorLabel { collector: "images" }).set(left);
@@ -450,7 +519,7 @@ impl Agent {
     async fn free_images(&mut self, goal: Goal, state: &StateDirectory, stop: &Stop) -> Result<()> {
         self.require_ready_runtime().await?;
         let observation = self.observe_images(state).await?;
-        let plan = self.plan_images(&observation)?;
+        let (observation, plan) = self.plan_beside_peers(observation, true).await?;
         let before = images::filesystems(&self.client).await?;
         let kept = largest_kept(&observation, &plan);
         let goal = on_images(goal, &before);

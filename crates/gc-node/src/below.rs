@@ -13,6 +13,7 @@ use tracing::{info, warn};
 use crate::clock::now;
 use crate::filesystem::{self, Measurement};
 use crate::images::ImageMemory;
+use crate::storage::StoragePaths;
 use crate::stores;
 
 /// The use of the disk of the images, by cause.
@@ -75,9 +76,9 @@ impl Cause {
             Self::Listed(Holder::Label) => "kept by a label (containerd.io/gc.root) alone",
             Self::Listed(Holder::OtherNamespace) => "content of other containerd namespaces",
             Self::Listed(Holder::Ingest) => "uploads that have not ended",
-            Self::Listed(Holder::Nothing) => "kept by nothing, and not collected by containerd yet",
+            Self::Listed(Holder::Nothing) => "kept by nothing, and not collected by the runtime yet",
             Self::Logs => "logs of pods",
-            Self::StrayContent => "files of the content store that containerd does not list",
+            Self::StrayContent => "files of the content store that the runtime does not list",
             Self::StraySnapshots => "directories of the snapshotter that it does not list",
         }
     }
@@ -105,6 +106,9 @@ pub(crate) async fn account(
     pod_logs: &Path,
     minimum_age: GoDuration,
 ) -> Result<DiskAccount> {
+    if let Some((path, storage)) = cri_o_storage(client).await? {
+        return account_of_storage(path, storage, pod_logs).await;
+    }
     let ImageDisk { stores, path, device, disk } = image_disk(client, memory).await?;
     let at = now();
     let shares = shares(&stores.kubernetes, disk, at);
@@ -137,6 +141,29 @@ pub(crate) async fn account(
     })
 }
 
+/// The storage of CRI-O, with the path by which it names it; `None` of another runtime.
+async fn cri_o_storage(client: &CriClient) -> Result<Option<(String, StoragePaths)>> {
+    let (paths, _) = client.filesystem_paths().await.context("cannot ask for the image filesystems")?;
+    let path = paths.into_iter().next().unwrap_or_default();
+    Ok(StoragePaths::of(Path::new(&path)).map(|storage| (path, storage)))
+}
+
+/// Accounts for the disk of a storage by its directories. Nothing is removed from it.
+async fn account_of_storage(path: String, storage: StoragePaths, pod_logs: &Path) -> Result<DiskAccount> {
+    let Measurement { device, .. } = filesystem::measure(&path)?;
+    let logs = pod_logs.to_owned();
+    let measured = tokio::task::spawn_blocking(move || -> Result<BTreeMap<Cause, u64>> {
+        let records = storage.read()?;
+        let mut causes = storage.measure(&records, device);
+        causes.insert(Cause::Logs, filesystem::tree_bytes(&logs, device, &mut BTreeSet::new()));
+        Ok(causes)
+    });
+    let mut causes = measured.await.context("cannot measure files")??;
+    causes.retain(|_, bytes| *bytes > 0);
+    let used_bytes = filesystem::used_bytes(&path)?;
+    Ok(DiskAccount { path, used_bytes, causes, orphans: Orphans::default() })
+}
+
 /// Used bytes that neither images nor writable layers nor logs of pods explain, as [`DiskAccount::unexplained_bytes`]: without
 /// their causes, so that no file of the stores is read.
 pub(crate) async fn unexplained_bytes(
@@ -144,6 +171,9 @@ pub(crate) async fn unexplained_bytes(
     memory: &mut ImageMemory,
     pod_logs: &Path,
 ) -> Result<u64> {
+    if let Some((path, storage)) = cri_o_storage(client).await? {
+        return Ok(account_of_storage(path, storage, pod_logs).await?.unexplained_bytes());
+    }
     let ImageDisk { stores, path, device, disk } = image_disk(client, memory).await?;
     let listed = shares(&stores.kubernetes, disk, now()).into_iter();
     let explained = listed.filter(|(holder, _)| Cause::Listed(*holder).is_explained());
@@ -188,7 +218,9 @@ fn listed_content(stores: &ContainerdStores, disk: Disk) -> u64 {
 
 async fn read_stores(client: &CriClient, memory: &mut ImageMemory, all: bool) -> Result<ContainerdStores> {
     let found = client.containerd_stores(&mut memory.snapshot_usages, all).await;
-    found.context("cannot read containerd's stores")?.context("only containerd tells what is below CRI")
+    found
+        .context("cannot read containerd's stores")?
+        .context("what is below CRI is known of containerd and, to be read only, of CRI-O")
 }
 
 /// Something that was removed below CRI, or not.

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use gc_collectors::containers::plan::ContainerPolicy;
+use gc_collectors::images::patterns::ImagePatterns;
 use gc_collectors::images::plan::AgePolicy;
-use gc_collectors::images::protection::ProtectionList;
+use gc_collectors::images::rules::ReferenceRules;
 use gc_collectors::images::space::Thresholds;
 use gc_collectors::pressure::Threshold;
 use gc_types::GoDuration;
@@ -32,7 +33,9 @@ pub struct NodeConfig {
     /// True if images are collected periodically (off at high 100 with no maximum age, as upstream).
     pub image_loop: bool,
     /// Protected images.
-    pub protection: ProtectionList,
+    pub protection: ImagePatterns,
+    /// Which images go last, and which are unwanted.
+    pub rules: ReferenceRules,
     /// Maximum number of images to remove at once.
     pub parallel_removals: usize,
     /// Removes what is unused below CRI.
@@ -77,7 +80,8 @@ impl NodeConfig {
             container_log_links_dir: "/var/log/containers".into(),
             forget_ages: false,
             image_loop: true,
-            protection: ProtectionList::new(ALWAYS_PROTECTED_IMAGES).expect("the patterns are valid"),
+            protection: ImagePatterns::new(ALWAYS_PROTECTED_IMAGES).expect("the patterns are valid"),
+            rules: ReferenceRules::default(),
             parallel_removals: 2,
             below_cri: false,
             below_cri_minimum_age: GoDuration::from_seconds(24 * 3600),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use gc_collectors::ages::WallDates;
@@ -25,6 +26,9 @@ use crate::parallel::each;
 use crate::progress::Progress;
 use crate::stops::Stops;
 
+/// Log directories that a thread of its own is started for, and the maximum number of threads.
+const DIRECTORIES_PER_THREAD: usize = 32;
+const MAX_DIRECTORY_THREADS: usize = 4;
 /// Minimum age of sandboxes of unknown pods, and of log directories: one that is being created may look dead.
 const MINIMUM_LEFTOVER_AGE: GoDuration = GoDuration::from_seconds(60);
 /// Concurrent removals: a runtime handles them one after the other, so more do not make it faster (containerd
@@ -264,7 +268,11 @@ impl Collector<'_> {
     async fn remove_logs(&self, report: &mut ContainerReport) {
         match observe(self.client, self.ages).await {
             Ok(observation) => match self.directories_to_remove(&observation) {
-                Ok(going) => report.log_directories = remove_directories(going),
+                Ok(going) => {
+                    let gone = tokio::task::spawn_blocking(move || remove_directories(&going)).await;
+                    // It does not panic, and nothing cancels it.
+                    report.log_directories = gone.unwrap_or_default();
+                }
                 Err(error) => return report.errors.push(format!("{error:#}")),
             },
             Err(error) => return report.errors.push(format!("{error:#}")),
@@ -398,19 +406,32 @@ fn dead_links(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The removed ones. One that cannot be removed does not prevent the others.
-fn remove_directories(going: Vec<PathBuf>) -> Vec<PathBuf> {
-    let mut gone = Vec::new();
-    for path in going {
-        // Removes links in it, not what they point to.
-        match fs::remove_dir_all(&path) {
-            Ok(()) => {
-                info!(directory = %path.display(), "removed: its pod is gone");
-                gone.push(path);
+fn remove_directories(going: &[PathBuf]) -> Vec<PathBuf> {
+    let next = AtomicUsize::new(0);
+    // Several at the same time: each call waits for the disk.
+    let work = || {
+        let mut gone = Vec::new();
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(path) = going.get(place) else { return gone };
+            // Removes links in it, not what they point to.
+            match fs::remove_dir_all(path) {
+                Ok(()) => {
+                    info!(directory = %path.display(), "removed: its pod is gone");
+                    gone.push((place, path.clone()));
+                }
+                Err(error) => warn!(directory = %path.display(), "not removed: {error}"),
             }
-            Err(error) => warn!(directory = %path.display(), "not removed: {error}"),
         }
-    }
-    gone
+    };
+    let threads = going.len().div_ceil(DIRECTORIES_PER_THREAD).min(MAX_DIRECTORY_THREADS);
+    let mut gone: Vec<(usize, PathBuf)> = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let own = work();
+        own.into_iter().chain(others.into_iter().flat_map(|one| one.join().unwrap_or_default())).collect()
+    });
+    gone.sort();
+    gone.into_iter().map(|(_, path)| path).collect()
 }
 
 fn log_entry(entry: &fs::DirEntry, dates: &WallDates) -> Option<LogEntry> {
@@ -460,8 +481,17 @@ mod tests {
             fs::create_dir_all(at(name).join("main")).unwrap();
             fs::write(at(name).join("main/0.log"), "x").unwrap();
         }
-        let gone = remove_directories(["a", "b", "c"].map(at).to_vec());
+        let gone = remove_directories(&["a", "b", "c"].map(at));
         assert_eq!(gone, ["a", "c"].map(at));
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+        // As many as several threads share, in the order of their names.
+        let many: Vec<PathBuf> = (0..200).map(|number| at(&format!("{number:03}"))).collect();
+        for path in many.iter().filter(|path| !path.ends_with("077")) {
+            fs::create_dir(path).unwrap();
+        }
+        let gone = remove_directories(&many);
+        let expected: Vec<PathBuf> = many.into_iter().filter(|path| !path.ends_with("077")).collect();
+        assert_eq!(gone, expected);
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
     }
 

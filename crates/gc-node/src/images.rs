@@ -12,11 +12,11 @@ use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
 use gc_collectors::containers::{ContainerId, Sandbox};
 use gc_collectors::images::history::ImageHistory;
-use gc_collectors::images::needs::Needs;
+use gc_collectors::images::needs::{NeededImages, Needs};
+use gc_collectors::images::peers::KnownCopies;
 use gc_collectors::images::plan::{
     AgePolicy, ImagePlan, KeepReason, Removal, RemovalReason, Snapshot, keep_reason, plan,
 };
-use gc_collectors::images::protection::ProtectionList;
 use gc_collectors::images::space::{
     Assessment, Batches, Filesystem, Goal, RemovalOutcome, SpaceNeed, SpaceRun, Step, assess,
 };
@@ -81,6 +81,8 @@ pub(crate) struct ImageMemory {
     pub seen: SeenUses,
     /// Images that workloads will need.
     pub needs: Needs,
+    /// Copies on other nodes, as of this pass.
+    pub copies: KnownCopies,
     /// Image volumes of a container never change.
     volumes: BTreeMap<ContainerId, Vec<Arc<str>>>,
     /// Layers of an image never change.
@@ -196,7 +198,8 @@ async fn look_at_use(
         })
         .collect();
     let index = ImageIndex::new(images);
-    Ok(Usage { needed: memory.needs.resolve(&index), ..usage(&index, &containers, named_by_pods) })
+    let needed = NeededImages { copies: memory.copies.clone(), ..memory.needs.resolve(&index) };
+    Ok(Usage { needed, ..usage(&index, &containers, named_by_pods) })
 }
 
 /// Layers only refine the expected size of a removal, so a runtime that does not report them is not an error.
@@ -228,7 +231,7 @@ pub(crate) fn plan_pass(
     config: &NodeConfig,
     ages: AgePolicy,
 ) -> Result<ImagePlan> {
-    let mut plan = plan(snapshot(observation, memory, &config.protection), ages, observation.started)?;
+    let mut plan = plan(snapshot(observation, memory, config), ages, observation.started)?;
     let waiting = |removal: &Removal| {
         memory.backoff.get(&removal.id).is_some_and(|(until, _)| *until > observation.started)
     };
@@ -243,9 +246,15 @@ pub(crate) fn plan_pass(
 fn snapshot<'a>(
     observation: &'a Observation,
     memory: &'a ImageMemory,
-    protection: &'a ProtectionList,
+    config: &'a NodeConfig,
 ) -> Snapshot<'a> {
-    Snapshot { images: &observation.images, history: &memory.history, usage: &observation.usage, protection }
+    Snapshot {
+        images: &observation.images,
+        history: &memory.history,
+        usage: &observation.usage,
+        protection: &config.protection,
+        rules: &config.rules,
+    }
 }
 
 /// Every image filesystem, as measured now.
@@ -375,7 +384,7 @@ impl Remover<'_> {
                 let fresh = self.look_again(observation).await?;
                 if self.pods.names_unknown().is_some() {
                     // Any of them may be named by a pod.
-                    ready.retain(|(removal, _)| removal.reason != RemovalReason::Age);
+                    ready.retain(|(removal, _)| removal.reason == RemovalReason::Space);
                 }
                 ended.extend(self.remove_while_fresh(&mut ready, listed_at, &fresh, report).await);
             }
@@ -450,7 +459,7 @@ impl Remover<'_> {
         fresh: &Observation,
         report: &ImageReport,
     ) -> Vec<(Removal, Outcome, bool)> {
-        let still = snapshot(fresh, self.memory, &self.config.protection);
+        let still = snapshot(fresh, self.memory, self.config);
         let (client, ages, at_once) = (self.client, self.config.ages, self.config.parallel_removals);
         let lost = AtomicBool::new(false);
         let mut begun = 0;
@@ -485,6 +494,7 @@ impl Remover<'_> {
                 let reason = match removal.reason {
                     RemovalReason::Age => ImageReason::age,
                     RemovalReason::Space => ImageReason::space,
+                    RemovalReason::Unwanted => ImageReason::policy,
                 };
                 self.metrics.images_collected.get_or_create(&ImageLabel { reason }).inc();
                 RemovalOutcome::Yes

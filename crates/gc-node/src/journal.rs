@@ -66,6 +66,9 @@ fn image(removal: &Removal, outcome: &Outcome, need: Option<&SpaceNeed>) -> Valu
             let need = need.map_or("space is needed".to_owned(), ToString::to_string);
             ("ImageSpaceNeeded", format!("{need}, and the image has been idle longest"))
         }
+        RemovalReason::Unwanted => {
+            ("ImageUnwanted", "a policy names the image among those to remove".to_owned())
+        }
     };
     let at = |moment: UnixNanoseconds| {
         jiff::Timestamp::from_nanosecond(moment.0.into()).map(|at| at.to_string()).unwrap_or_default()

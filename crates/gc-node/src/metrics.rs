@@ -19,6 +19,8 @@ pub(crate) enum ImageReason {
     age,
     /// Space was needed.
     space,
+    /// A policy names it. (Upstream has none.)
+    policy,
 }
 
 /// Label of the count of removed images.

@@ -13,7 +13,12 @@ pub(crate) const JSON: &str = "application/json";
 /// The type of what is changed.
 pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// Sends a document.
+/// The type of what a field manager owns.
+pub(crate) const APPLY: &str = "application/apply-patch+yaml";
+/// The type of a list of operations.
+pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
+
+/// Sends a document; an answer that is not a success is an error.
 pub(crate) async fn send(
     client: &ApiClient,
     method: Method,
@@ -21,12 +26,24 @@ pub(crate) async fn send(
     content_type: &str,
     body: &Value,
 ) -> Result<()> {
+    let (status, _) = exchange(client, method, path, content_type, body).await?;
+    ensure!(status.is_success(), "{path}: {status}");
+    Ok(())
+}
+
+/// Sends a document, and returns the status and the document of the answer; null if it has none.
+pub(crate) async fn exchange(
+    client: &ApiClient,
+    method: Method,
+    path: &str,
+    content_type: &str,
+    body: &Value,
+) -> Result<(StatusCode, Value)> {
     let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, content_type);
     let request =
         request.body(Full::new(Bytes::from(body.to_string()))).context("cannot make the request")?;
     let answer = client.call(request).await?;
-    ensure!(answer.head.status.is_success(), "{path}: {}", answer.head.status);
-    Ok(())
+    Ok((answer.head.status, serde_json::from_slice(&answer.body).unwrap_or_default()))
 }
 
 /// Reads an object; `None` if there is no such one.

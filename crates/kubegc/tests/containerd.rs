@@ -10,18 +10,21 @@ mod messages;
 #[path = "support/containerd.rs"]
 mod runtime;
 mod support;
+#[path = "support/cluster.rs"]
+mod support_cluster;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use http::Method;
 use runtime::{
     CREATED, Containerd, EXITED, Pod, RUNNING, Release, TestImage, UNKNOWN, unavailable, unavailable_release,
     wait_for,
 };
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Never crosses a threshold, and lets every image go as soon as it has been seen.
 const OBSERVE: [&str; 8] = [
@@ -75,6 +78,7 @@ on_each_release!(
     a_dry_run_counts_as_a_pass_does,
     what_is_below_cri_is_accounted_for_and_removed,
     what_comes_into_use_or_dies_during_a_pass_does_no_harm,
+    a_policy_removes_in_force_what_its_dry_run_says,
 );
 
 fn output(command: &mut Command) -> (Output, String) {
@@ -378,6 +382,61 @@ fn a_dry_run_counts_as_a_pass_does(release: Release) {
         rounds += 1;
     }
     assert!(rounds >= 3, "{rounds} rounds");
+}
+
+/// A policy of a cluster that names an image by digest and one by pattern: its dry run says which would go and removes none; in force
+/// it removes just these, and one that is in use only once it is not.
+fn a_policy_removes_in_force_what_its_dry_run_says(release: Release) {
+    let containerd = Containerd::start_release(release, 64);
+    let app = "localhost/app:1";
+    containerd.import(&[TestImage::with_busybox(app, 1, 64 << 10, &["/bin/busybox", "sleep", "100000"])]);
+    containerd.import(&numbered("bad", 3, 96 << 10));
+    containerd.import(&numbered("good", 3, 96 << 10));
+    let pod = Pod::new("user");
+    let sandbox = containerd.run_sandbox(&pod);
+    let held = containerd.create(&pod, &sandbox, "held", 0, "localhost/bad:1", &["/none"]);
+    let server = support::Kubegc::start_with("apiserver", ["--ephemeral"]);
+    let admin = support_cluster::Admin::of(&server);
+    admin.create("/api/v1/nodes", &json!({"metadata": {"name": "node-1"}}));
+    let definition = gc_collectors::node_policies::definition::definition();
+    admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition);
+    let by_identifier = containerd.images()["localhost/bad:0"].clone();
+    let spec = |enforce: bool| {
+        json!({"enforce": enforce, "removeImages": [by_identifier, "localhost/bad:1", "localhost/good:2*"],
+            "protectedImages": ["localhost/good:2"]})
+    };
+    let policies = "/apis/kubegc.io/v1alpha1/nodecollectionpolicies";
+    let policy = json!({"apiVersion": "kubegc.io/v1alpha1", "kind": "NodeCollectionPolicy", "metadata": {"name": "cve"}, "spec": spec(false)});
+    wait_for("the resource to be served", || {
+        (admin.send(Method::POST, policies, &policy).0 == 201).then_some(())
+    });
+    let kubeconfig = server.kubeconfig.display().to_string();
+    let pass = || {
+        let flags =
+            ["--kubeconfig", &kubeconfig, "--node-name", "node-1", "--policies", "--report-namespace", ""];
+        succeed(&mut containerd.agent(&[&OBSERVE[..], &flags[..]].concat()));
+        admin.get(&format!("{policies}/cve")).1["status"]["nodes"][0].clone()
+    };
+    let names = || containerd.images().into_keys().collect::<BTreeSet<String>>();
+    // The first pass only starts to count ages.
+    pass();
+    let before = names();
+    let dry = pass();
+    assert_eq!((&dry["state"], &dry["images"]), (&json!("DryRun"), &json!(1)), "{dry}");
+    assert_eq!(dry["firstImages"], json!(["localhost/bad:0"]), "the one that nothing uses or protects");
+    assert!(dry["bytes"].as_u64() > Some(90 << 10), "{dry}");
+    assert_eq!(names(), before, "a dry run removes nothing");
+    let (_, mut stored) = admin.get(&format!("{policies}/cve"));
+    stored["spec"] = spec(true);
+    assert_eq!(admin.send(Method::PUT, &format!("{policies}/cve"), &stored).0, 200);
+    let enforced = pass();
+    assert_eq!((&enforced["state"], &enforced["images"]), (&json!("Enforced"), &json!(1)), "{enforced}");
+    let gone: Vec<String> = before.difference(&names()).cloned().collect();
+    assert_eq!(gone, ["localhost/bad:0"]);
+    containerd.remove_container(&held);
+    assert_eq!(pass()["firstImages"], json!(["localhost/bad:1"]));
+    let gone: Vec<String> = before.difference(&names()).cloned().collect();
+    assert_eq!(gone, ["localhost/bad:0", "localhost/bad:1"]);
 }
 
 /// Bytes below a path, as `du` counts them; 0 if it does not exist.

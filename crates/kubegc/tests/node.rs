@@ -20,6 +20,8 @@ mod configuration;
 mod doubts;
 #[path = "node/limits.rs"]
 mod limits;
+#[path = "node/policies.rs"]
+mod policies;
 #[path = "node/silent.rs"]
 mod silent;
 #[path = "node/stops.rs"]

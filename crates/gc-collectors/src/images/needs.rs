@@ -7,6 +7,7 @@ use std::sync::Arc;
 use gc_types::Timestamp;
 
 use super::ImageId;
+use super::peers::KnownCopies;
 use super::usage::ImageIndex;
 
 /// The annotation of workloads and namespaces that says how their images are kept: `always`, `last` or `never`.
@@ -76,6 +77,8 @@ pub struct NeededImages {
     pub always: BTreeSet<ImageId>,
     /// Those that are removed after all others.
     pub last: BTreeSet<ImageId>,
+    /// Copies on other nodes, of images that were asked about.
+    pub copies: KnownCopies,
 }
 
 impl Needs {
@@ -94,7 +97,7 @@ impl Needs {
         let found = |references: &BTreeSet<Arc<str>>| {
             references.iter().flat_map(|reference| index.resolve(reference)).collect()
         };
-        NeededImages { always: found(&self.always), last: found(&self.last) }
+        NeededImages { always: found(&self.always), last: found(&self.last), copies: KnownCopies::new() }
     }
 }
 
@@ -138,7 +141,8 @@ mod tests {
         let mut needs = Needs::default();
         needs.add(Need::Always, ["nginx:1", "gone:1"]);
         needs.add(Need::Last, ["registry.example/image-3:v1"]);
-        let expected = NeededImages { always: [id(1)].into(), last: [id(3)].into() };
+        let expected =
+            NeededImages { always: [id(1)].into(), last: [id(3)].into(), ..NeededImages::default() };
         assert_eq!(needs.resolve(&ImageIndex::new(&images)), expected);
     }
 }

@@ -9,7 +9,9 @@ use gc_types::{GoDuration, UnixNanoseconds};
 use super::history::{ImageHistory, ImageRecord};
 use super::layers::LayerUsers;
 use super::needs::KEEP_IMAGES;
-use super::protection::ProtectionList;
+use super::patterns::ImagePatterns;
+use super::peers::Copies;
+use super::rules::{Keep, ReferenceRules};
 use super::usage::Usage;
 use super::{Image, ImageId};
 
@@ -32,7 +34,9 @@ pub struct Snapshot<'a> {
     /// Images in use.
     pub usage: &'a Usage,
     /// Images that the operator protects.
-    pub protection: &'a ProtectionList,
+    pub protection: &'a ImagePatterns,
+    /// Which images go last, and which are unwanted.
+    pub rules: &'a ReferenceRules,
 }
 
 /// Why an image is removed.
@@ -42,6 +46,8 @@ pub enum RemovalReason {
     Age,
     /// The disk is too full; this one has been idle longest.
     Space,
+    /// A policy names it among the images to remove.
+    Unwanted,
 }
 
 /// An amount of disk.
@@ -99,6 +105,8 @@ pub enum KeepReason {
     Pinned,
     /// The operator protects it, by this pattern.
     Protected(Arc<str>),
+    /// No other node has a copy of it.
+    LastCopy,
     /// It has been here for less than the minimum age.
     TooYoung,
     /// A container was seen using it since the pass began.
@@ -110,7 +118,7 @@ pub enum KeepReason {
 /// Images to remove, in order, and those to keep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImagePlan {
-    /// Idle for too long: all of these are removed.
+    /// Unwanted, then those that have been idle for too long: all of these are removed.
     pub by_age: Vec<Removal>,
     /// Removable when space is needed, in the order of removal: never used first, then longest idle, and what workloads will need
     /// at the end.
@@ -159,14 +167,24 @@ pub fn plan(
     });
     let too_idle =
         |record: &ImageRecord| policy.maximum_age.is_some_and(|maximum| record.idle(pass_start) > maximum);
-    let is_needed = |image: &Image| snapshot.usage.needed.last.contains(&image.id);
+    let is_needed = |image: &Image| match snapshot.rules.keep(image) {
+        Some((Keep::Last, _)) => true,
+        Some((Keep::Never, _)) => false,
+        Some((Keep::Always, _)) | None => snapshot.usage.needed.last.contains(&image.id),
+    };
+    let is_needed = |image: &Image| {
+        snapshot.usage.needed.copies.get(&image.id) == Some(&Copies::Unknown) || is_needed(image)
+    };
+    let (unwanted, eligible): (Vec<_>, Vec<_>) =
+        eligible.into_iter().partition(|(image, _)| snapshot.rules.is_unwanted(image));
     let (by_age, mut by_space): (Vec<_>, Vec<_>) =
         eligible.into_iter().partition(|(image, record)| too_idle(record) && !is_needed(image));
     by_space.sort_by_key(|(image, _)| is_needed(image));
     let mut layers = LayerUsers::of(images.iter().map(|image| &**image));
-    for (list, reason, out) in
-        [(by_age, RemovalReason::Age, &mut plan.by_age), (by_space, RemovalReason::Space, &mut plan.by_space)]
+    for (list, reason) in
+        [(unwanted, RemovalReason::Unwanted), (by_age, RemovalReason::Age), (by_space, RemovalReason::Space)]
     {
+        let out = if reason == RemovalReason::Space { &mut plan.by_space } else { &mut plan.by_age };
         out.extend(list.into_iter().map(|(image, record)| removal(image, record, reason, &mut layers)));
     }
     Ok(plan)
@@ -235,11 +253,19 @@ fn verdict(
     if image.pinned {
         return Err(KeepReason::Pinned);
     }
-    if let Some(pattern) = snapshot.protection.keeps(image) {
+    if let Some(pattern) = snapshot.protection.matching(image) {
+        return Err(KeepReason::Protected(pattern.clone()));
+    }
+    if let Some((Keep::Always, pattern)) = snapshot.rules.keep(image) {
         return Err(KeepReason::Protected(pattern.clone()));
     }
     if snapshot.usage.needed.always.contains(&image.id) {
         return Err(KeepReason::Protected(KEEP_IMAGES.into()));
+    }
+    // What is unwanted is unwanted on every node.
+    let is_last_copy = snapshot.usage.needed.copies.get(&image.id) == Some(&Copies::Last);
+    if is_last_copy && !snapshot.rules.is_unwanted(image) {
+        return Err(KeepReason::LastCopy);
     }
     let record = record.ok_or(KeepReason::Unknown)?;
     if record.last_used().is_some_and(|used| used >= pass_start) {
@@ -279,7 +305,8 @@ mod tests {
         images: Vec<Image>,
         history: ImageHistory,
         usage: Usage,
-        protection: ProtectionList,
+        protection: ImagePatterns,
+        rules: ReferenceRules,
         policy: AgePolicy,
     }
 
@@ -290,7 +317,8 @@ mod tests {
                 images: sizes.iter().map(|&(number, size)| image(number, size)).collect(),
                 history: ImageHistory::default(),
                 usage: Usage::default(),
-                protection: ProtectionList::default(),
+                protection: ImagePatterns::default(),
+                rules: ReferenceRules::default(),
                 policy: AgePolicy { minimum_age: GoDuration::ZERO, maximum_age: None },
             }
         }
@@ -307,6 +335,7 @@ mod tests {
                 history: &self.history,
                 usage: &self.usage,
                 protection: &self.protection,
+                rules: &self.rules,
             };
             plan(snapshot, self.policy, UnixNanoseconds(at)).expect("readable")
         }
@@ -352,13 +381,51 @@ mod tests {
         assert_eq!(world.order(10), (vec![id(1), id(4)], vec![id(2)]));
     }
 
+    /// The last copy stays, and one of which it is unknown goes last, and not for its age.
+    #[test]
+    fn the_last_copy_among_peers_stays() {
+        let mut world = World::new(&[(1, 1), (2, 1), (3, 1), (4, 1)]).observe(0, &[]);
+        let copies = [(id(1), Copies::Unknown), (id(2), Copies::Last), (id(3), Copies::Elsewhere)];
+        world.usage.needed.copies = copies.into();
+        assert_eq!(world.order(10), (vec![], vec![id(3), id(4), id(1)]));
+        assert_eq!(world.plan(10).kept, [(id(2), KeepReason::LastCopy)]);
+        world.policy.maximum_age = Some(GoDuration(1));
+        assert_eq!(world.order(10), (vec![id(3), id(4)], vec![id(1)]));
+        world.rules.unwanted = ImagePatterns::new(["registry.example/image-2"]).expect("valid");
+        assert_eq!(world.order(10).0[0], id(2), "what is unwanted is so on every node");
+    }
+
+    /// Unwanted images go at once, first, unless something keeps them; rules by reference come before what workloads need.
+    #[test]
+    fn unwanted_images_go_first_and_rules_count_by_reference() {
+        let mut world = World::new(&[(1, 1), (2, 9), (3, 1), (4, 1), (5, 1), (6, 1)]).observe(0, &[6]);
+        world.usage.needed.last = [id(2), id(3)].into();
+        world.images[4].pinned = true;
+        let name = |n: u64| format!("registry.example/image-{n}");
+        let rule = |n: u64, keep: Keep| crate::images::rules::KeepRule::new(&name(n), keep).expect("valid");
+        world.rules.keep = vec![rule(1, Keep::Last), rule(2, Keep::Never), rule(4, Keep::Always)];
+        assert_eq!(world.order(10), (vec![], vec![id(2), id(1), id(3)]));
+        let unwanted = [1, 3, 4, 5, 6].map(name);
+        world.rules.unwanted = ImagePatterns::new(unwanted.iter().map(String::as_str)).expect("valid");
+        let plan = world.plan(10);
+        let reasons: Vec<_> = plan.by_age.iter().map(|one| (one.id.clone(), one.reason)).collect();
+        assert_eq!(reasons, [1, 3].map(|n| (id(n), RemovalReason::Unwanted)));
+        assert_eq!(world.order(10).1, [id(2)]);
+        let always = KeepReason::Protected("registry.example/image-4".into());
+        assert_eq!(plan.kept, [(id(4), always), (id(5), KeepReason::Pinned), (id(6), KeepReason::InUse)]);
+        world.policy.maximum_age = Some(GoDuration(1));
+        assert_eq!(world.order(10).0, [id(1), id(3), id(2)], "unwanted, then too old");
+        world.policy.minimum_age = GoDuration(11);
+        assert_eq!(world.order(10), (vec![], vec![]), "a young one may be pulled for a pod at this moment");
+    }
+
     /// T45, T46, T116 and T122: what is pinned stays, whatever its age.
     #[test]
     fn pinned_used_and_protected_images_stay() {
         let mut world = World::new(&[(0, 1), (1, 1), (2, 1), (3, 1)]);
         world.policy.maximum_age = Some(GoDuration(MINUTE));
         world.images[0].pinned = true;
-        world.protection = ProtectionList::new(["registry.example/image-1"]).expect("valid");
+        world.protection = ImagePatterns::new(["registry.example/image-1"]).expect("valid");
         let world = world.observe(0, &[2]);
         assert_eq!(
             world.plan(2 * MINUTE).kept,
@@ -380,7 +447,7 @@ mod tests {
                 image.pinned = pinned;
             }
             world.images[2].repo_tags = vec!["keep/me:v1".into()];
-            world.protection = ProtectionList::new(["keep/me"]).expect("valid");
+            world.protection = ImagePatterns::new(["keep/me"]).expect("valid");
             let world = world.observe(0, &[]);
             let kept = [(id(0), KeepReason::Pinned), (id(1), KeepReason::Protected("keep/me".into()))];
             assert_eq!(world.plan(9).kept, kept);
@@ -443,6 +510,7 @@ mod tests {
             history: &world.history,
             usage: &world.usage,
             protection: &world.protection,
+            rules: &world.rules,
         };
         let error = PlanError::UnreadableContainer { container: "c9".into() };
         assert_eq!(plan(snapshot, world.policy, UnixNanoseconds(9)), Err(error));
@@ -474,7 +542,7 @@ mod tests {
         #[test]
         fn a_plan_keeps_what_must_stay(
             specs in prop::collection::vec((0_i64..100, prop::option::of(0_i64..100), any::<[bool; 3]>()), 0..30),
-            minimum in 0_i64..60, maximum in prop::option::of(1_i64..60), now in 0_i64..150,
+            minimum in 0_i64..60, maximum in prop::option::of(1_i64..60), now in 0_i64..150, unwanted in any::<bool>(),
         ) {
             let mut world = World::new(&[]);
             let mut keep = BTreeSet::new();
@@ -495,8 +563,11 @@ mod tests {
                 world.images.push(one);
             }
             world.history = ImageHistory::restore(saved, UnixNanoseconds(i64::MAX));
-            world.protection = ProtectionList::new(["keep/me"]).expect("valid");
+            world.protection = ImagePatterns::new(["keep/me"]).expect("valid");
             world.policy = AgePolicy { minimum_age: GoDuration(minimum), maximum_age: maximum.map(GoDuration) };
+            if unwanted {
+                world.rules.unwanted = ImagePatterns::new(["*/image-1*"]).expect("valid");
+            }
             let plan = world.plan(now);
             let kept: BTreeSet<_> = plan.kept.iter().map(|(id, _)| id.clone()).collect();
             let going: Vec<_> = plan.by_age.iter().chain(&plan.by_space).map(|r| r.id.clone()).collect();
@@ -505,7 +576,10 @@ mod tests {
             prop_assert!(going.iter().all(|id| !kept.contains(id)));
             let keys: Vec<_> = plan.by_space.iter().map(|r| (r.last_used, r.first_seen)).collect();
             prop_assert!(keys.is_sorted());
-            for r in &plan.by_age {
+            let (unwanted_ones, too_old) = plan.by_age.split_at(plan.by_age.iter().take_while(|r| r.reason == RemovalReason::Unwanted).count());
+            prop_assert!(unwanted || unwanted_ones.is_empty());
+            prop_assert!(unwanted_ones.iter().all(|r| r.name.contains("/image-1")));
+            for r in too_old {
                 let idle = now - r.last_used.map_or(r.first_seen.0, |u| u.0.max(r.first_seen.0));
                 prop_assert!(maximum.is_some_and(|m| idle > m));
             }

@@ -6,8 +6,9 @@ use gc_types::{GoDuration, UnixNanoseconds};
 use proptest::prelude::*;
 
 use super::history::{ImageHistory, ImageRecord};
+use super::patterns::ImagePatterns;
 use super::plan::{AgePolicy, ImagePlan, KeepReason, Removal, RemovalReason, Snapshot, plan};
-use super::protection::ProtectionList;
+use super::rules::ReferenceRules;
 use super::testing::{id, image, layer};
 use super::usage::{ContainerImages, ImageIndex, Usage, usage};
 use super::{Image, ImageId};
@@ -19,7 +20,7 @@ fn keep(image: &Image, snapshot: &Snapshot<'_>, policy: AgePolicy) -> Result<Ima
     match snapshot.history.get(&image.id) {
         _ if snapshot.usage.in_use.contains(&image.id) => Err(KeepReason::InUse),
         _ if image.pinned => Err(KeepReason::Pinned),
-        _ if snapshot.protection.keeps(image).is_some() => Err(KeepReason::Protected("keep/*".into())),
+        _ if snapshot.protection.matching(image).is_some() => Err(KeepReason::Protected("keep/*".into())),
         None => Err(KeepReason::Unknown),
         Some(record) if record.last_used() >= Some(NOW) => Err(KeepReason::UsedDuringPass),
         Some(record) if record.age(NOW) < policy.minimum_age => Err(KeepReason::TooYoung),
@@ -165,8 +166,10 @@ proptest! {
             [id(number), bare].map(|id| (id, record(seen, used)))
         });
         let history = ImageHistory::restore(saved, UnixNanoseconds(i64::MAX));
-        let protection = ProtectionList::new(["keep/*"]).expect("valid");
-        let snapshot = Snapshot { images: &images, history: &history, usage: &in_use, protection: &protection };
+        let protection = ImagePatterns::new(["keep/*"]).expect("valid");
+        let snapshot = Snapshot {
+            images: &images, history: &history, usage: &in_use, protection: &protection, rules: &ReferenceRules::default(),
+        };
         let policy = AgePolicy { minimum_age: GoDuration(minimum), maximum_age: maximum.map(GoDuration) };
         prop_assert_eq!(plan(snapshot, policy, NOW), Ok(reference(&snapshot, policy)));
     }

@@ -2,10 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::node_policies::result::NodeResult;
+
 /// Disks that are reported.
 const DISKS: usize = 4;
 /// Collectors that a node has at most.
 const PASSES: usize = 4;
+/// Policies that are reported.
+const POLICIES: usize = 8;
 /// Longest path, and longest name of a collector, that is reported.
 const LONGEST_TEXT: usize = 256;
 /// Figures change with every write to a disk: a report is written again when one has changed by this part of the disk.
@@ -43,6 +47,17 @@ pub struct LastPass {
     pub failed: bool,
 }
 
+/// The result of a policy on the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PolicyReport {
+    /// Its name.
+    pub policy: String,
+    /// Its result; the status of the policy has the names of images.
+    #[serde(flatten)]
+    pub result: NodeResult,
+}
+
 /// Disks, images and passes of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -57,6 +72,9 @@ pub struct NodeState {
     pub unexplained_bytes: Option<u64>,
     /// The last pass of each collector.
     pub passes: Vec<LastPass>,
+    /// Results of policies that select the node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<PolicyReport>,
 }
 
 impl NodeState {
@@ -66,6 +84,16 @@ impl NodeState {
         self.disks.truncate(DISKS);
         self.passes.retain(|pass| pass.collector.len() <= LONGEST_TEXT);
         self.passes.truncate(PASSES);
+        self.policies.retain(|one| one.policy.len() <= LONGEST_TEXT);
+        self.policies.truncate(POLICIES);
+        for PolicyReport { result, .. } in &mut self.policies {
+            result.first_images.clear();
+            result.bound();
+            for text in [&mut result.node, &mut result.time, &mut result.message, &mut result.kubelet] {
+                let end = (0..=LONGEST_TEXT.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+                text.truncate(end.unwrap_or_default());
+            }
+        }
     }
 
     /// Returns the use of the fullest disk in percent.
@@ -88,7 +116,12 @@ impl NodeState {
             let passes = state.passes.iter().map(|pass| (pass.collector.clone(), pass.failed));
             (disks.collect::<Vec<_>>(), passes.collect::<Vec<_>>(), state.unexplained_bytes.is_some())
         };
-        if shape(self) != shape(before) {
+        if shape(self) != shape(before) || self.policies.len() != before.policies.len() {
+            return true;
+        }
+        let mut policies = self.policies.iter().zip(&before.policies);
+        if policies.any(|(now, then)| now.policy != then.policy || !now.result.adds_nothing_to(&then.result))
+        {
             return true;
         }
         let capacity = self.disks.first().map(|disk| disk.capacity_bytes).unwrap_or_default();

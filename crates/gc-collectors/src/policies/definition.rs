@@ -43,21 +43,21 @@ pub fn definition() -> Value {
     })
 }
 
-fn column(name: &str, kind: &str, path: &str) -> Value {
+pub(crate) fn column(name: &str, kind: &str, path: &str) -> Value {
     json!({"name": name, "type": kind, "jsonPath": path})
 }
 
-fn text(description: &str) -> Value {
+pub(crate) fn text(description: &str) -> Value {
     json!({"type": "string", "description": description})
 }
 
 /// A text that must not be empty; its length is bounded because of the cost of the rules about it.
-fn name(description: &str) -> Value {
+pub(crate) fn name(description: &str) -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": 253, "description": description})
 }
 
 /// A positive duration with the units of [`gc_types::GoDuration::parse_with_days`].
-fn duration(description: &str) -> Value {
+pub(crate) fn duration(description: &str) -> Value {
     json!({
         "type": "string", "maxLength": 64, "description": description,
         "allOf": [{"pattern": DURATION}, {"pattern": "[1-9]"}],
@@ -73,7 +73,7 @@ const SCHEDULE: &str =
 const PATH: &str = r"^(\.[^.\[]+|\['([^']|'[^\]])+'\])+$";
 
 /// A rule in CEL, with its error message.
-fn rule(rule: &str, message: &str) -> Value {
+pub(crate) fn rule(rule: &str, message: &str) -> Value {
     json!({"rule": rule, "message": message})
 }
 
@@ -81,7 +81,7 @@ fn one_of(words: &[&str], description: &str) -> Value {
     json!({"type": "string", "enum": words, "description": description})
 }
 
-fn texts(description: &str) -> Value {
+pub(crate) fn texts(description: &str) -> Value {
     json!({"type": "array", "maxItems": 256, "items": {"type": "string"}, "description": description})
 }
 
@@ -91,7 +91,7 @@ fn namespaces(description: &str) -> Value {
     names
 }
 
-fn requirement(key: &str, described: &Value) -> Value {
+pub(crate) fn requirement(key: &str, described: &Value) -> Value {
     json!({
         "type": "object",
         "required": [key, "operator"],

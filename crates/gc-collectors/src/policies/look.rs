@@ -190,7 +190,7 @@ fn printed(value: &Value) -> Option<String> {
 }
 
 impl Requirement {
-    fn fits(&self, found: Option<&str>) -> bool {
+    pub(crate) fn fits(&self, found: Option<&str>) -> bool {
         let among = || found.is_some_and(|found| self.values.iter().any(|value| value == found));
         match self.operator {
             Operator::In => among(),

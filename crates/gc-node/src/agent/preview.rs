@@ -8,7 +8,7 @@ use gc_collectors::ages::WallDates;
 use gc_collectors::containers::plan::ContainerPlan;
 use gc_collectors::containers::sandboxes::SandboxRemoval;
 use gc_collectors::images::Image;
-use gc_collectors::images::forecast::{Uncertainty, forecast};
+use gc_collectors::images::forecast::Uncertainty;
 use gc_collectors::images::history::ImageHistory;
 use gc_collectors::images::plan::{AgePolicy, ImagePlan, KeepReason, Removal};
 use gc_collectors::images::space::{Filesystem, Goal, SpaceNeed, Thresholds};
@@ -16,11 +16,11 @@ use gc_collectors::pressure::{self, Pressure, PressureMemory, Reclaim};
 use gc_cri::ListedContainer;
 use gc_types::{GoDuration, UnixNanoseconds};
 
+use super::policies::forecast_pass;
 use super::{Agent, Collect};
 use crate::below::DiskAccount;
 use crate::clock::Stop;
 use crate::images::Observation;
-use crate::stores::find_freed_space;
 use crate::{containers, filesystem, images, state};
 
 /// Why an image is kept, as text.
@@ -30,6 +30,7 @@ pub fn keep_message(reason: &KeepReason) -> String {
         KeepReason::InUse => "in use".into(),
         KeepReason::Pinned => "pinned by the runtime".into(),
         KeepReason::Protected(pattern) => format!("protected by {pattern}"),
+        KeepReason::LastCopy => "no other node has a copy".into(),
         KeepReason::TooYoung => "younger than the minimum age".into(),
         KeepReason::UsedDuringPass => "used a moment ago".into(),
         KeepReason::Unknown => "not observed completely yet".into(),
@@ -184,10 +185,13 @@ impl Agent {
             // Every image would count as new, and nothing would show what a daemon does two minutes later.
             self.config.ages = AgePolicy { minimum_age: GoDuration::ZERO, maximum_age: None };
         }
+        if !first_contact {
+            self.apply_policies().await;
+        }
         self.refresh_pods().await;
         self.memory.needs = self.pods.needs().await;
         let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
-        let plan = self.plan_images(&observation)?;
+        let (observation, plan) = self.plan_beside_peers(observation, false).await?;
         Ok((observation, plan, first_contact))
     }
 
@@ -223,18 +227,8 @@ impl Agent {
             });
         }
         let fired = self.pressure_on_images(&measured).await?;
-        // What is too old goes in any case, but not if only an eviction signal removes images.
-        let certain = if self.config.image_loop { plan.by_age.len() } else { 0 };
-        let mut removals: Vec<Removal> = plan.by_age.into_iter().chain(plan.by_space).collect();
-        find_freed_space(&self.client, &mut self.memory, &mut removals).await;
-        let goals = |after: &[Filesystem]| -> Result<Vec<Goal>> {
-            let assessed = images::assess_all(after, &self.config)?;
-            let over = assessed.into_iter().filter_map(|(_, found)| found.goal);
-            let over = over.filter(|_| self.config.image_loop);
-            Ok(over.chain(fired.iter().map(|(_, goal)| goal.clone())).collect())
-        };
-        let found = forecast(&removals, certain, &observation.images, &measured, goals)?;
-        removals.truncate(found.most);
+        let with = (&self.client, &mut self.memory, &self.config);
+        let (removals, found) = forecast_pass(with, &observation, plan, &measured, &fired).await?;
         let pressure = fired
             .iter()
             .map(|(signal, goal)| (*signal, SpaceNeed::of(std::slice::from_ref(goal), &measured)));

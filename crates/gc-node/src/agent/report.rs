@@ -73,6 +73,7 @@ impl Agent {
             image_bytes: listed.map(|images| images.iter().map(bytes).fold(0, u64::saturating_add)),
             unexplained_bytes: self.unexplained_bytes().await,
             passes: self.reported.passes.values().cloned().collect(),
+            policies: self.results.reported(),
         }
     }
 

@@ -254,7 +254,7 @@ async fn one_removal_without_an_answer_delays_no_other() {
 async fn an_image_that_gets_a_protected_name_stays() {
     let mut world = World::new(2).await;
     world.config.protection =
-        gc_collectors::images::protection::ProtectionList::new(["registry.example/base/*"]).unwrap();
+        gc_collectors::images::patterns::ImagePatterns::new(["registry.example/base/*"]).unwrap();
     let (observation, plan) = world.observe().await.unwrap();
     assert_eq!(plan.by_space.len(), 2);
     world.fake.state().images[0].repo_tags.push("registry.example/base/os:1".into());

@@ -2,6 +2,7 @@
 
 mod below;
 mod config;
+mod fleet;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod journal;
@@ -96,6 +97,9 @@ pub(crate) struct NodeOptions {
     /// [default: that of the kubeconfig's context, or of this pod]
     #[arg(long, value_name = "NAMESPACE")]
     report_namespace: Option<String>,
+    /// Follow the NodeCollectionPolicies of the cluster that select this node, and write results into their status
+    #[arg(long)]
+    policies: bool,
     /// Directory of static pod manifests, whose images are kept without a cluster
     #[arg(long, value_name = "DIR")]
     pod_manifest_path: Option<PathBuf>,
@@ -122,11 +126,19 @@ pub(crate) struct NodeOptions {
 #[derive(Subcommand, Debug)]
 enum NodeCommand {
     /// List every image: age, last use, size, shared size, and whether it would be removed
-    Images,
+    Images(ImagesOptions),
     /// List every container: age, state, and whether it would be removed
     Containers,
-    /// Account for the disk of the images by cause, also for what CRI does not list (containerd only)
+    /// Account for the disk of the images by cause, also for what CRI does not list (containerd and CRI-O)
     Disk,
+}
+
+/// Options of `kubegc node images`.
+#[derive(Args, Debug)]
+struct ImagesOptions {
+    /// Show the nodes of the cluster instead, as their agents report: disk, images, unexplained bytes, last pass, what was freed, and results of policies
+    #[arg(short = 'A', long)]
+    all_nodes: bool,
 }
 
 /// Runs the command.
@@ -149,6 +161,13 @@ pub(crate) fn run(options: NodeOptions) -> Result<()> {
         );
         return Err(gc_process::UsageError::new(why).into());
     }
+    let is_list = matches!(options.command, Some(NodeCommand::Images(_) | NodeCommand::Containers));
+    if options.output == Format::Name && !is_list {
+        return Err(gc_process::UsageError::new("-o name is for lists: `images` and `containers`").into());
+    }
+    if matches!(&options.command, Some(NodeCommand::Images(images)) if images.all_nodes) {
+        return in_runtime(fleet_of(options));
+    }
     if options.test_clock && !options.bind_address.ip().to_canonical().is_loopback() {
         return Err(
             gc_process::UsageError::new("--test-clock needs --bind-address on a loopback address").into()
@@ -164,12 +183,25 @@ pub(crate) fn run(options: NodeOptions) -> Result<()> {
     for notice in &notices {
         info!("{notice}");
     }
+    in_runtime(start(options, settings))
+}
+
+fn in_runtime(work: impl Future<Output = Result<()>>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(start(options, settings).boxed_local())
+    runtime.block_on(work.boxed_local())
+}
+
+/// Answers about all nodes: a person asks a cluster, and no runtime.
+async fn fleet_of(options: NodeOptions) -> Result<()> {
+    let kubeconfig = options.kubeconfig.as_ref().filter(|path| !path.as_os_str().is_empty());
+    let timeout = access::patience(&options.request_timeout)?;
+    let client = options.cluster.client(kubeconfig, Caller::Person).await?.with_request_timeout(timeout);
+    let namespace = options.report_namespace.as_deref().unwrap_or_default();
+    fleet::show(client, namespace, options.output, &mut gc_process::screen::stdout()).await
 }
 
 /// Reads a file, and returns its document and text.
@@ -206,6 +238,9 @@ async fn start(options: NodeOptions, mut settings: Settings) -> Result<()> {
     if api.is_none() && settings.workload_images.is_some() {
         warn!("--keep-workload-images needs a cluster to ask; name one with --kubeconfig");
     }
+    if api.is_none() && options.policies {
+        warn!("--policies needs a cluster to ask; name one with --kubeconfig");
+    }
     warn_of_kubelet(&options.kubelet_config, &options.collect, &settings.node);
     let collect: Vec<_> = options.collect.iter().map(|one| gc_node::Collect::from(*one)).collect();
     let standing = match (&options.command, options.dry_run) {
@@ -231,7 +266,21 @@ async fn start(options: NodeOptions, mut settings: Settings) -> Result<()> {
     if let Some(within) = settings.workload_images {
         pods = pods.keeping_workload_images(within);
     }
+    let peers = options.flags.peer_mirror.clone();
+    let policies = target.clone().filter(|_| options.policies);
     let agent = Agent::new(client, settings.node, pods, target, metrics);
+    let agent = match policies {
+        Some((client, node)) => {
+            let (path, collect) = (options.kubelet_config.clone(), options.collect.clone());
+            let check = move |config: &NodeConfig| match read_kubelet(&path) {
+                Ok(Some(kubelet)) => kubelet_conflicts(&kubelet, &collect, config),
+                Ok(None) | Err(_) => Vec::new(),
+            };
+            agent.with_policies(client, node, Box::new(check))
+        }
+        None => agent,
+    };
+    let agent = if peers.is_empty() { agent } else { agent.with_peers(peers) };
     let agent = match reports {
         Some(target) => agent.with_reports(target),
         None => agent,
@@ -274,7 +323,7 @@ async fn connect(
 async fn answer(mut agent: Agent, options: &NodeOptions, collect: &[gc_node::Collect]) -> Result<()> {
     let (data_dir, format, out) = (&options.data_dir, options.output, &mut gc_process::screen::stdout());
     match options.command {
-        Some(NodeCommand::Images) => output::write_images(&agent.image_view(data_dir).await?, format, out),
+        Some(NodeCommand::Images(_)) => output::write_images(&agent.image_view(data_dir).await?, format, out),
         Some(NodeCommand::Containers) => {
             output::write_containers(&agent.container_view(data_dir).await?, format, out)
         }
@@ -386,19 +435,25 @@ async fn api_client(options: &NodeOptions) -> Result<Option<gc_kube::ApiClient>>
 
 /// Two collectors on one node fight: names what a kubelet beside this agent still does (section 19).
 fn warn_of_kubelet(path: &Path, collect: &[Collect], config: &NodeConfig) {
-    let read = std::fs::read_to_string(path).map_err(anyhow::Error::from);
-    let kubelet = read.and_then(|text| Ok(gc_process::yaml::from_str::<Value>(&text)?));
-    match kubelet {
-        Ok(kubelet) => {
+    match read_kubelet(path) {
+        Ok(Some(kubelet)) => {
             for warning in kubelet_conflicts(&kubelet, collect, config) {
                 warn!(kubelet = %path.display(), "{warning}");
             }
         }
-        // No kubelet here, or one that is configured in another place.
-        Err(error) if error.downcast_ref().is_some_and(is_absent) => {}
+        Ok(None) => {}
         Err(error) => {
             warn!(kubelet = %path.display(), "cannot find out whether the kubelet on this node collects as well: {error:#}");
         }
+    }
+}
+
+/// Reads the configuration of the kubelet; `None` where there is none, or it is in another place.
+fn read_kubelet(path: &Path) -> Result<Option<Value>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(gc_process::yaml::from_str::<Value>(&text)?)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

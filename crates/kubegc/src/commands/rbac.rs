@@ -21,6 +21,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = clap::ArgAction::Set)]
     deletion_events: bool,
+    /// Grant instead what the agents of nodes need for policies (`kubegc node --policies`), beside deploy/node/daemonset.yaml
+    #[arg(long, conflicts_with_all = ["controllers", "deletion_events"])]
+    node_policies: bool,
     /// Name of the ServiceAccount, and of its roles and bindings
     #[arg(long, value_name = "NAME", default_value = "kubegc")]
     name: String,
@@ -48,11 +51,30 @@ const PAGES_RULES: &str = "\
 
 /// Prints the manifests.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    if options.node_policies {
+        std::io::stdout().write_all(of_agents(options).as_bytes())?;
+        return Ok(());
+    }
     let enabled = permissions::enabled(&options.controllers)
         .map_err(|error| UsageError::new(format!("--controllers: {error}")))?;
     let rules = permissions::needed(&enabled, options.deletion_events);
     std::io::stdout().write_all(manifests(options, &rules).as_bytes())?;
     Ok(())
+}
+
+/// The rights of the agents of nodes for policies: to read them, and to write results into their status.
+fn of_agents(options: &Options) -> String {
+    let Options { name, namespace, .. } = options;
+    format!(
+        "# For --policies (docs/node-policy.md), beside the rights of daemonset.yaml: the output of\n\
+         # `kubegc rbac --node-policies --namespace {namespace}`.\n\
+         apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: {name}-node-policies\nrules:\n\
+         - apiGroups: [\"kubegc.io\"]\n  resources: [\"nodecollectionpolicies\"]\n  verbs: [\"list\"]\n\
+         - apiGroups: [\"kubegc.io\"]\n  resources: [\"nodecollectionpolicies/status\"]\n  verbs: [\"patch\"]\n\
+         ---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata:\n  name: {name}-node-policies\n\
+         roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: ClusterRole\n  name: {name}-node-policies\n\
+         subjects:\n- kind: ServiceAccount\n  name: {name}-node\n  namespace: {namespace}\n"
+    )
 }
 
 fn manifests(options: &Options, rules: &[NeededRule]) -> String {

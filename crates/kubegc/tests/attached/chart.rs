@@ -13,6 +13,8 @@ use crate::support::{Kubegc, collection_of, repository};
 use crate::support_cluster::{Admin, Run, account, manifests, until};
 
 const CHART: &str = "deploy/helm/kubegc";
+/// Definitions that the chart has.
+const DEFINITIONS: [&str; 2] = ["nodecollectionpolicies", "retentionpolicies"];
 
 /// Every file under a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -117,8 +119,10 @@ fn an_installed_chart_runs_with_its_rights() {
     let objects = rendered.unwrap();
     let server = Kubegc::start("apiserver");
     let admin = Admin::of(&server);
-    let definition: Value = yaml(&read(&format!("{CHART}/crds/retentionpolicies.yaml")));
-    admin.create(&collection_of(&definition), &definition);
+    for name in DEFINITIONS {
+        let definition: Value = yaml(&read(&format!("{CHART}/crds/{name}.yaml")));
+        admin.create(&collection_of(&definition), &definition);
+    }
     for object in &objects {
         let path = format!("{}?fieldValidation=Strict", collection_of(object));
         let (code, answer) = admin.send(Method::POST, &path, object);
@@ -138,10 +142,9 @@ fn an_installed_chart_runs_with_its_rights() {
 /// The definitions, and what is recorded, are those of the manifests.
 #[test]
 fn the_chart_has_the_definitions_and_the_recorder_of_the_manifests() {
-    assert_eq!(
-        read(&format!("{CHART}/crds/retentionpolicies.yaml")),
-        read("deploy/crds/retentionpolicies.yaml")
-    );
+    for name in DEFINITIONS {
+        assert_eq!(read(&format!("{CHART}/crds/{name}.yaml")), read(&format!("deploy/crds/{name}.yaml")));
+    }
     let Some(rendered) = rendered_chart(&["recorder.enabled=true", "node.enabled=true"]) else { return };
     let rendered = rendered.unwrap();
     let of = |objects: &[Value], kind: &str, name: &str| {
@@ -173,6 +176,14 @@ fn the_chart_has_the_definitions_and_the_recorder_of_the_manifests() {
     let all =
         [role(&node), workloads["rules"].clone()].map(|rules| rules.as_array().unwrap().clone()).concat();
     assert_eq!(role(&keeping), json!(all));
+    let following = rendered_chart(&["node.enabled=true", "node.policies=true"]).unwrap().unwrap();
+    let arguments =
+        &of(&following, "DaemonSet", "kubegc-node")["spec"]["template"]["spec"]["containers"][0]["args"];
+    assert!(arguments.as_array().unwrap().contains(&json!("--policies")), "{arguments}");
+    let policies = of(&manifests("deploy/node", &["policies.yaml"]), "ClusterRole", "kubegc-node-policies");
+    let all =
+        [role(&node), policies["rules"].clone()].map(|rules| rules.as_array().unwrap().clone()).concat();
+    assert_eq!(role(&following), json!(all));
 }
 
 /// Every value that a template uses has a default, and every default has a schema.

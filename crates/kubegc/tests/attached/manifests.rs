@@ -33,6 +33,7 @@ fn the_permissions_are_those_that_the_code_asks_for() {
         rbac(&[]),
         "deploy/run/rbac.yaml is not the output of kubegc rbac"
     );
+    assert_eq!(read("deploy/node/policies.yaml"), rbac(&["--node-policies", "--namespace=kubegc"]));
     let jobs = ["--controllers=ttl-after-finished-controller", "--name=few", "--namespace=jobs"];
     let with_events = yaml(rbac(&jobs).split("---").next().unwrap());
     assert_eq!(

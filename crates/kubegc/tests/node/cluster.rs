@@ -10,7 +10,7 @@ use crate::fake::{Fake, container, image, image_id, sandbox};
 use crate::{ALL, EXITED, said, support};
 
 /// A server with what `deploy/node/daemonset.yaml` gives the agent's account, and a configuration with that account's token.
-fn cluster() -> Option<(support::Kubegc, String)> {
+pub(super) fn cluster() -> Option<(support::Kubegc, String)> {
     if !Command::new("kubectl")
         .arg("version")
         .arg("--client")
@@ -46,7 +46,7 @@ fn configuration(server: &support::Kubegc, token: &str) -> String {
     path.display().to_string()
 }
 
-fn kubectl(server: &support::Kubegc, arguments: &[&str], input: &str) -> String {
+pub(super) fn kubectl(server: &support::Kubegc, arguments: &[&str], input: &str) -> String {
     let mut command = Command::new("kubectl");
     command.arg("--kubeconfig").arg(&server.kubeconfig).args(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -126,7 +126,7 @@ fn a_cluster_says_what_must_stay_and_takes_events() {
 }
 
 /// Asks with this kubeconfig what it may do.
-fn assert_rights(kubeconfig: &str, rights: &[(&[&str], &str)]) {
+pub(super) fn assert_rights(kubeconfig: &str, rights: &[(&[&str], &str)]) {
     for (question, expected) in rights {
         let mut command = Command::new("kubectl");
         command.args(["--kubeconfig", kubeconfig, "auth", "can-i"]).args(*question);

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use clap::Args;
 use gc_collectors::containers::plan::ContainerPolicy;
+use gc_collectors::images::patterns::ImagePatterns;
 use gc_collectors::images::plan::AgePolicy;
-use gc_collectors::images::protection::ProtectionList;
+use gc_collectors::images::rules::{KeepRule, ReferenceRules};
 use gc_collectors::images::space::Thresholds;
 use gc_collectors::pressure::{self, EvictionSettings, Threshold};
 use gc_cri::{Endpoint, ManagedLabel};
@@ -75,6 +76,12 @@ pub(super) struct NodeFlags {
     /// Keep images of CronJobs, and of workloads that were scaled to zero within this time, until all others are gone, and obey kubegc.io/keep-images; needs a cluster; 0s means off [default: 0s]
     #[arg(long, help_heading = HEADING_IMAGES, value_name = "DURATION", allow_hyphen_values = true)]
     pub keep_workload_images: Option<String>,
+    /// How images that match a pattern are kept while nothing uses them: always, last (for space only, after all others) or never (like any other, also if a workload will need them); the first match counts (repeatable)
+    #[arg(long, help_heading = HEADING_IMAGES, value_name = "PATTERN=HOW")]
+    pub keep_image: Vec<String>,
+    /// Keep images of which no other node has a copy, as the peer-to-peer mirrors (Spegel) at all addresses of this host say, one of each node; such as spegel-bootstrap.spegel.svc:5000 (repeatable)
+    #[arg(long, help_heading = HEADING_IMAGES, value_name = "HOST:PORT")]
+    pub peer_mirror: Vec<String>,
     /// Also collect sandboxes and containers with this label that the kubelet did not create
     #[arg(long, help_heading = HEADING_CONTAINERS, value_name = "KEY[=VALUE]")]
     pub managed_label: Option<String>,
@@ -255,10 +262,21 @@ pub(super) fn resolve(file: &Value, flags: &NodeFlags) -> Result<(Settings, Vec<
         reader.errors.push(format!("--keep-workload-images {workload_images} must not be negative"));
     }
     let patterns = ALWAYS_PROTECTED_IMAGES.into_iter().chain(flags.protect_image.iter().map(String::as_str));
-    let protection = ProtectionList::new(patterns).unwrap_or_else(|error| {
+    let protection = ImagePatterns::new(patterns).unwrap_or_else(|error| {
         reader.errors.push(format!("--protect-image: {error}"));
-        ProtectionList::default()
+        ImagePatterns::default()
     });
+    let keep = flags.keep_image.iter().filter_map(|text| {
+        let rule = text.parse::<KeepRule>();
+        rule.map_err(|error| reader.errors.push(format!("--keep-image: {error}"))).ok()
+    });
+    let rules = ReferenceRules { keep: keep.collect(), ..ReferenceRules::default() };
+    for host in &flags.peer_mirror {
+        let port = host.rsplit_once(':').filter(|(name, _)| !name.is_empty() && !name.contains('/'));
+        if port.is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+            reader.errors.push(format!("--peer-mirror {host:?}: expected HOST:PORT"));
+        }
+    }
     let managed_label = flags.managed_label.as_ref().and_then(|text| {
         let label = ManagedLabel::parse(text);
         if label.is_none() {
@@ -282,6 +300,7 @@ pub(super) fn resolve(file: &Value, flags: &NodeFlags) -> Result<(Settings, Vec<
             .clone()
             .unwrap_or_else(|| CONTAINER_LOG_LINKS_DIRECTORY.into()),
         protection,
+        rules,
         below_cri: false,
         below_cri_minimum_age: GoDuration::ZERO,
         checkpoints: CheckpointPolicy::default(),
@@ -617,10 +636,12 @@ mod tests {
         let flags = NodeFlags {
             minimum_container_ttl_duration: Some("-1s".into()),
             protect_image: vec![String::new()],
+            keep_image: vec!["nginx=often".into(), "nginx=last".into()],
+            peer_mirror: vec!["spegel:5000".into(), "http://spegel:5000".into(), "spegel".into()],
             ..NodeFlags::default()
         };
         let found = errors(&json!({"imageGCHighThresholdPercent": 300}), &flags);
-        assert_eq!(found.len(), 3, "{found:?}");
+        assert_eq!(found.len(), 6, "{found:?}");
         let text = ConfigErrors(found).to_string();
         assert!(text.starts_with("invalid configuration: [") && text.ends_with(']'), "{text}");
     }
@@ -660,7 +681,7 @@ mod tests {
                 runtime_handler: "".into(),
                 layers: [].into(),
             };
-            assert_eq!(config.protection.keeps(&image).is_some(), kept, "{name}");
+            assert_eq!(config.protection.matching(&image).is_some(), kept, "{name}");
         }
     }
 

@@ -32,6 +32,8 @@ pub(super) enum Format {
     Text,
     /// Aligned table with full identifiers
     Wide,
+    /// Names only, one on each line (of lists)
+    Name,
     /// JSON
     Json,
     /// YAML
@@ -86,6 +88,7 @@ fn reason(reason: RemovalReason) -> &'static str {
     match reason {
         RemovalReason::Age => "unused for longer than the maximum age",
         RemovalReason::Space => "disk space is needed",
+        RemovalReason::Unwanted => "a policy names it among the images to remove",
     }
 }
 
@@ -289,6 +292,7 @@ pub(super) fn write_images(view: &ImageView, format: Format, out: &mut impl Writ
         let text = match removal.reason {
             RemovalReason::Age => "remove: unused for too long",
             RemovalReason::Space => "remove when space is needed",
+            RemovalReason::Unwanted => "remove: a policy names it",
         };
         verdicts.insert(&removal.id, text.into());
     }
@@ -322,6 +326,10 @@ pub(super) fn write_images(view: &ImageView, format: Format, out: &mut impl Writ
             verdict,
         ]);
     }
+    if format == Format::Name {
+        values.iter().filter_map(|one| one["id"].as_str()).try_for_each(|id| writeln!(out, "image/{id}"))?;
+        return Ok(());
+    }
     if format.is_for_programs() {
         let document = json!({"images": values, "firstContact": view.first_contact});
         return write_value(&document, format, out);
@@ -335,6 +343,11 @@ pub(super) fn write_images(view: &ImageView, format: Format, out: &mut impl Writ
 
 /// Writes all of it.
 pub(super) fn write_containers(view: &ContainerView, format: Format, out: &mut impl Write) -> Result<()> {
+    if format == Format::Name {
+        let rows = container_rows(view, false).into_iter();
+        rows.map(|(one, ..)| one.container.id.as_str()).try_for_each(|id| writeln!(out, "container/{id}"))?;
+        return Ok(());
+    }
     if format.is_for_programs() {
         return write_value(&Value::Object(container_values(view, false)), format, out);
     }

@@ -1,18 +1,18 @@
-//! Images that an operator protects (spec `node-gc.md`, section 4, R6).
+//! Lists of references and patterns that mean images (spec `node-gc.md`, section 4, R6).
 
 use std::sync::Arc;
 
 use super::Image;
 use super::names::full_repository;
 
-/// A list of patterns. An image is kept if any of its tags, digests or its identifier matches any of them.
+/// A list of patterns. An image matches it if any of its tags, digests or its identifier matches any of them.
 ///
 /// A pattern is a name as `crictl images` shows it, with `*` for any run of characters: an exact tag
 /// (`registry.example/db:16`), a repository (`registry.example/db`, any tag or digest of it), a prefix
-/// (`registry.example/base/*`), a digest (`*@sha256:12ab…`) or an image identifier. Short and old names of Docker Hub count as
-/// their full ones: `nginx` protects `docker.io/library/nginx`.
+/// (`registry.example/base/*`), a digest (`*@sha256:12ab…` or `sha256:12ab…`) or an image identifier. Short and old names of Docker Hub count as
+/// their full ones: `nginx` means `docker.io/library/nginx`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProtectionList {
+pub struct ImagePatterns {
     patterns: Vec<Pattern>,
 }
 
@@ -33,25 +33,23 @@ struct Glob {
 
 /// Why a pattern cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ProtectionError {
+pub enum PatternError {
     /// It is empty.
     #[error(
-        "protection pattern {position} is empty; expected an image name, or a pattern such as \"registry.example/base/*\""
+        "image pattern {position} is empty; expected an image name, or a pattern such as \"registry.example/base/*\""
     )]
     Empty {
         /// Its place in the list, from 1.
         position: usize,
     },
     /// It contains white space.
-    #[error(
-        "protection pattern {pattern:?} contains white space; expected an image name or a pattern with '*'"
-    )]
+    #[error("image pattern {pattern:?} contains white space; expected an image name or a pattern with '*'")]
     WhiteSpace {
         /// The pattern.
         pattern: Arc<str>,
     },
     /// More patterns than the bound.
-    #[error("{count} protection patterns; at most {MAX_PATTERNS} are taken")]
+    #[error("{count} image patterns; at most {MAX_PATTERNS} are taken")]
     TooMany {
         /// Number of failures.
         count: usize,
@@ -61,33 +59,68 @@ pub enum ProtectionError {
 /// Maximum number of patterns.
 pub const MAX_PATTERNS: usize = 1_000;
 
-impl ProtectionList {
+impl ImagePatterns {
     /// Validates patterns.
-    pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, ProtectionError> {
+    pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, PatternError> {
         let patterns: Vec<Pattern> = patterns.into_iter().map(Pattern::new).collect();
         if patterns.len() > MAX_PATTERNS {
-            return Err(ProtectionError::TooMany { count: patterns.len() });
+            return Err(PatternError::TooMany { count: patterns.len() });
         }
         for (index, Pattern { text: pattern, .. }) in patterns.iter().enumerate() {
             if pattern.is_empty() {
-                return Err(ProtectionError::Empty { position: index + 1 });
+                return Err(PatternError::Empty { position: index + 1 });
             }
             if pattern.contains(char::is_whitespace) {
-                return Err(ProtectionError::WhiteSpace { pattern: pattern.clone() });
+                return Err(PatternError::WhiteSpace { pattern: pattern.clone() });
             }
         }
         Ok(Self { patterns })
     }
 
-    /// The first pattern that protects the image.
+    /// The first pattern that the image matches.
     #[must_use]
-    pub fn keeps(&self, image: &Image) -> Option<&Arc<str>> {
+    pub fn matching(&self, image: &Image) -> Option<&Arc<str>> {
         let pattern = self.patterns.iter().find(|pattern| {
             let names = image.repo_tags.iter().chain(&image.repo_digests).map(AsRef::as_ref);
-            names.chain([image.id.as_str(), image.id.digits()]).any(|name| pattern.keeps(name))
-                || image.repo_tags.iter().any(|tag| pattern.keeps_tag_in_full(tag))
+            names.chain([image.id.as_str(), image.id.digits()]).any(|name| pattern.matches(name))
+                || image.repo_tags.iter().any(|tag| pattern.matches_tag_in_full(tag))
+                || pattern.matches_digest_alone(image)
         });
         pattern.map(|pattern| &pattern.text)
+    }
+
+    /// The first pattern that the image matches for sure: a star for a tag (`*:1*`) does not mean the digits of a digest here.
+    /// For lists of images to remove, where too wide a pattern does harm.
+    #[must_use]
+    pub fn matching_narrowly(&self, image: &Image) -> Option<&Arc<str>> {
+        let repository =
+            |digest: &Arc<str>| digest.split_once('@').map(|(repository, _)| repository.to_owned());
+        let pattern = self.patterns.iter().find(|pattern| {
+            let of_digests = |digest: &Arc<str>| {
+                if pattern.text.contains('@') {
+                    pattern.matches(digest)
+                } else {
+                    repository(digest).is_some_and(|name| pattern.is_repository(&name))
+                }
+            };
+            image.repo_tags.iter().any(|tag| pattern.matches(tag) || pattern.matches_tag_in_full(tag))
+                || image.repo_digests.iter().any(of_digests)
+                || *pattern.text == *image.id.as_str()
+                || *pattern.text == *image.id.digits()
+                || pattern.matches_digest_alone(image)
+        });
+        pattern.map(|pattern| &pattern.text)
+    }
+
+    /// The patterns.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.patterns.iter().map(|pattern| &*pattern.text)
+    }
+
+    /// This list, and another one behind it.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        Self { patterns: self.patterns.iter().chain(&other.patterns).cloned().collect() }
     }
 }
 
@@ -99,16 +132,26 @@ impl Pattern {
         Self { text: text.into(), glob: Glob::new(text), in_full: is_name.then(|| Glob::new(&in_full)) }
     }
 
-    fn keeps(&self, name: &str) -> bool {
-        self.glob.keeps(name) || self.in_full.as_ref().is_some_and(|glob| glob.keeps(name))
+    fn matches(&self, name: &str) -> bool {
+        self.glob.covers(name) || self.in_full.as_ref().is_some_and(|glob| glob.covers(name))
     }
 
     /// For runtimes that list short names.
-    fn keeps_tag_in_full(&self, tag: &str) -> bool {
+    fn matches_tag_in_full(&self, tag: &str) -> bool {
         match full_repository(tag) {
             std::borrow::Cow::Borrowed(_) => false,
-            std::borrow::Cow::Owned(tag) => self.keeps(&tag),
+            std::borrow::Cow::Owned(tag) => self.matches(&tag),
         }
+    }
+
+    /// `sha256:…` means the digest of a manifest, too, in whatever repository.
+    fn matches_digest_alone(&self, image: &Image) -> bool {
+        let digests = || image.repo_digests.iter().filter_map(|name| name.split_once('@'));
+        self.text.starts_with("sha256:") && digests().any(|(_, digest)| self.glob.matches(digest))
+    }
+
+    fn is_repository(&self, repository: &str) -> bool {
+        self.glob.matches(repository) || self.in_full.as_ref().is_some_and(|glob| glob.matches(repository))
     }
 }
 
@@ -119,7 +162,7 @@ impl Glob {
         Self { text: text.into(), ends: (start, end) }
     }
 
-    fn keeps(&self, name: &str) -> bool {
+    fn covers(&self, name: &str) -> bool {
         self.matches(name)
             || name.split_once('@').is_some_and(|(repository, _)| self.matches(repository))
             || name.rsplit_once(':').is_some_and(|(repository, tag)| {
@@ -168,7 +211,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_pattern_keeps_by_tag_repository_prefix_digest_and_identifier() {
+    fn a_pattern_matches_by_tag_repository_prefix_digest_and_identifier() {
         let mut subject = image(7, 1);
         subject.repo_tags = vec!["registry.example:5000/base/db:16".into()];
         subject.repo_digests = vec!["registry.example:5000/base/db@sha256:feed".into()];
@@ -181,6 +224,8 @@ mod tests {
             ("registry.example", false),
             ("*/db:16", true),
             ("*@sha256:feed", true),
+            ("sha256:feed", true),
+            ("sha256:fee", false),
             ("*:1*", true),
             ("*", true),
             (id(7).as_str(), true),
@@ -188,8 +233,8 @@ mod tests {
             (id(8).as_str(), false),
             ("sha256", false),
         ] {
-            let list = ProtectionList::new([pattern]).expect("valid");
-            assert_eq!(list.keeps(&subject).is_some(), kept, "{pattern}");
+            let list = ImagePatterns::new([pattern]).expect("valid");
+            assert_eq!(list.matching(&subject).is_some(), kept, "{pattern}");
         }
     }
 
@@ -212,28 +257,57 @@ mod tests {
         ] {
             let mut subject = image(7, 1);
             subject.repo_tags = vec![tag.into()];
-            let list = ProtectionList::new([pattern]).expect("valid");
-            assert_eq!(list.keeps(&subject).is_some(), kept, "{tag} {pattern}");
+            let list = ImagePatterns::new([pattern]).expect("valid");
+            assert_eq!(list.matching(&subject).is_some(), kept, "{tag} {pattern}");
+        }
+    }
+
+    /// What is removed is matched more narrowly than what is kept: `*:f*` is about tags.
+    #[test]
+    fn a_pattern_for_removal_does_not_reach_into_digests() {
+        let mut tagged = image(7, 1);
+        tagged.repo_tags = vec!["docker.io/library/nginx:1.27".into()];
+        tagged.repo_digests = vec!["docker.io/library/nginx@sha256:feed".into()];
+        let bare = Image { repo_tags: Vec::new(), ..tagged.clone() };
+        for (pattern, of_tagged, of_bare) in [
+            ("nginx", true, true),
+            ("nginx:1.27", true, false),
+            ("*:1.*", true, false),
+            ("*:f*", false, false),
+            ("*/nginx", true, true),
+            ("docker.io/library/*", true, true),
+            ("*@sha256:feed", true, true),
+            ("nginx@sha256:feed", true, true),
+            ("nginx@sha256:f00d", false, false),
+            ("sha256:feed", true, true),
+            (id(7).as_str(), true, true),
+            (id(7).digits(), true, true),
+            ("sha256:0*", false, false),
+        ] {
+            let list = ImagePatterns::new([pattern]).expect("valid");
+            let found = [&tagged, &bare].map(|image| list.matching_narrowly(image).is_some());
+            assert_eq!(found, [of_tagged, of_bare], "{pattern}");
+            assert!(list.matching(&tagged).is_some() || !of_tagged, "{pattern}");
         }
     }
 
     /// T30: protection follows the tag, not the image that once had it.
     #[test]
     fn protection_follows_a_tag_that_moves() {
-        let list = ProtectionList::new(["registry.example/app:live"]).expect("valid");
+        let list = ImagePatterns::new(["registry.example/app:live"]).expect("valid");
         let (mut old, mut new) = (image(1, 1), image(2, 1));
         old.repo_tags = vec!["registry.example/app:live".into()];
-        assert!(list.keeps(&old).is_some() && list.keeps(&new).is_none());
+        assert!(list.matching(&old).is_some() && list.matching(&new).is_none());
         new.repo_tags = std::mem::take(&mut old.repo_tags);
-        assert!(list.keeps(&old).is_none() && list.keeps(&new).is_some());
+        assert!(list.matching(&old).is_none() && list.matching(&new).is_some());
     }
 
     #[test]
     fn bad_patterns_are_named() {
         let many = vec!["a"; MAX_PATTERNS + 1];
-        assert_eq!(ProtectionList::new(["a", ""]), Err(ProtectionError::Empty { position: 2 }));
-        assert_eq!(ProtectionList::new(["a b"]), Err(ProtectionError::WhiteSpace { pattern: "a b".into() }));
-        assert_eq!(ProtectionList::new(many), Err(ProtectionError::TooMany { count: MAX_PATTERNS + 1 }));
+        assert_eq!(ImagePatterns::new(["a", ""]), Err(PatternError::Empty { position: 2 }));
+        assert_eq!(ImagePatterns::new(["a b"]), Err(PatternError::WhiteSpace { pattern: "a b".into() }));
+        assert_eq!(ImagePatterns::new(many), Err(PatternError::TooMany { count: MAX_PATTERNS + 1 }));
     }
 
     proptest! {

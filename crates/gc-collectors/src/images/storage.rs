@@ -1,0 +1,156 @@
+//! What keeps the layers in the storage of CRI-O (containers/storage), by its records: `images.json`, `layers.json` and
+//! `containers.json` of a driver.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use super::account::Holder;
+
+/// The records of a storage.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Storage {
+    /// Who keeps each layer that is recorded.
+    pub layers: BTreeMap<String, Holder>,
+    /// Identifiers of images, whose directories have their manifests.
+    pub images: BTreeSet<String>,
+    /// Identifiers of containers and sandboxes.
+    pub containers: BTreeSet<String>,
+}
+
+#[derive(Deserialize)]
+struct LayerRecord {
+    id: String,
+    #[serde(default)]
+    parent: String,
+    #[serde(default)]
+    flags: BTreeMap<String, serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct ImageRecord {
+    id: String,
+    #[serde(default)]
+    layer: String,
+    #[serde(default, rename = "mapped-layers")]
+    mapped_layers: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct ContainerRecord {
+    id: String,
+    #[serde(default)]
+    layer: String,
+}
+
+/// The flag of a layer whose creation has not ended.
+const INCOMPLETE: &str = "incomplete";
+
+impl Storage {
+    /// Reads the records, each a list; an empty text is a storage that has none yet.
+    pub fn read(images: &str, layers: &str, containers: &str) -> Result<Self, serde_json::Error> {
+        let images: Vec<ImageRecord> = list(images)?;
+        let layers: Vec<LayerRecord> = list(layers)?;
+        let containers: Vec<ContainerRecord> = list(containers)?;
+        let parents: BTreeMap<&str, &str> =
+            layers.iter().map(|layer| (layer.id.as_str(), layer.parent.as_str())).collect();
+        let mut holders: BTreeMap<&str, Holder> = BTreeMap::new();
+        let mut hold = |top: &'_ str, holder: Holder| {
+            let mut next = parents.get_key_value(top).map(|(id, _)| *id);
+            // A layer that is held already holds its parents; records may also name each other in a circle.
+            while let Some(id) = next.filter(|id| !holders.contains_key(id)) {
+                holders.insert(id, holder);
+                next = parents.get(id).and_then(|parent| parents.get_key_value(*parent)).map(|(id, _)| *id);
+            }
+        };
+        for image in &images {
+            hold(&image.layer, Holder::Image);
+            image.mapped_layers.iter().for_each(|layer| hold(layer, Holder::Image));
+        }
+        containers.iter().for_each(|container| hold(&container.layer, Holder::Container));
+        let of = |layer: &LayerRecord| {
+            let is_incomplete =
+                layer.flags.get(INCOMPLETE).is_some_and(|flag| flag != &serde_json::json!(false));
+            let without = if is_incomplete { Holder::Ingest } else { Holder::Nothing };
+            (layer.id.clone(), holders.get(layer.id.as_str()).copied().unwrap_or(without))
+        };
+        Ok(Self {
+            layers: layers.iter().map(of).collect(),
+            images: images.iter().map(|image| image.id.clone()).collect(),
+            containers: containers.iter().map(|container| container.id.clone()).collect(),
+        })
+    }
+}
+
+fn list<T: serde::de::DeserializeOwned>(text: &str) -> Result<Vec<T>, serde_json::Error> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(serde_json::from_str::<Option<Vec<T>>>(text)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn layers_are_kept_by_images_containers_or_nothing() {
+        let layers = json!([
+            {"id": "base", "diff-digest": "sha256:1"},
+            {"id": "app", "parent": "base"},
+            {"id": "mapped", "parent": "base"},
+            {"id": "writable", "parent": "app"},
+            {"id": "old", "parent": ""},
+            {"id": "of-old", "parent": "old"},
+            {"id": "lost", "parent": "base"},
+            {"id": "half", "parent": "lost", "flags": {"incomplete": true}},
+            {"id": "whole", "parent": "gone", "flags": {"incomplete": false}},
+        ]);
+        let images = json!([{"id": "i1", "names": ["registry.example/app:1"], "layer": "app", "mapped-layers": ["mapped"]}]);
+        let containers = json!([{"id": "c1", "layer": "writable", "image": "i1"}, {"id": "c2", "layer": "of-old", "image": "gone"}]);
+        let found = Storage::read(&images.to_string(), &layers.to_string(), &containers.to_string()).unwrap();
+        let expected = [
+            ("base", Holder::Image),
+            ("app", Holder::Image),
+            ("mapped", Holder::Image),
+            ("writable", Holder::Container),
+            ("old", Holder::Container),
+            ("of-old", Holder::Container),
+            ("lost", Holder::Nothing),
+            ("half", Holder::Ingest),
+            ("whole", Holder::Nothing),
+        ];
+        assert_eq!(found.layers, expected.map(|(id, holder)| (id.to_owned(), holder)).into());
+        assert_eq!(found.containers, ["c1", "c2"].map(str::to_owned).into());
+        assert_eq!(Storage::read("", "null", "[]").unwrap(), Storage::default());
+        assert!(Storage::read("{}", "", "").is_err() && Storage::read("[{}]", "", "").is_err());
+    }
+
+    proptest! {
+        /// Records that name each other in circles, or nothing that exists, end; each layer has one holder.
+        #[test]
+        fn every_layer_has_a_holder(
+            parents in prop::collection::vec(0_usize..12, 0..12), tops in prop::collection::vec((0_usize..14, any::<bool>()), 0..6),
+        ) {
+            let layers: Vec<_> = parents.iter().enumerate()
+                .map(|(id, parent)| json!({"id": id.to_string(), "parent": parent.to_string()})).collect();
+            let of = |wanted: bool| -> Vec<_> {
+                tops.iter().filter(|(_, is_image)| *is_image == wanted)
+                    .map(|(top, _)| json!({"id": format!("x{top}"), "layer": top.to_string()})).collect()
+            };
+            let found = Storage::read(&json!(of(true)).to_string(), &json!(layers).to_string(), &json!(of(false)).to_string()).unwrap();
+            prop_assert_eq!(found.layers.len(), layers.len());
+            for (top, is_image) in &tops {
+                if let Some(holder) = found.layers.get(&top.to_string()) {
+                    let held = [Holder::Image, Holder::Container].contains(holder);
+                    prop_assert!(held && (!is_image || *holder == Holder::Image));
+                }
+            }
+        }
+    }
+}
