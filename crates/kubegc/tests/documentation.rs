@@ -8,6 +8,8 @@ mod exercised;
 mod flags;
 #[path = "documentation/snippets.rs"]
 mod snippets;
+#[path = "documentation/upstream.rs"]
+mod upstream;
 #[path = "documentation/vocabulary.rs"]
 mod vocabulary;
 
