@@ -6,6 +6,8 @@
 mod exercised;
 #[path = "documentation/flags.rs"]
 mod flags;
+#[path = "documentation/kubernetes_version.rs"]
+mod kubernetes_version;
 #[path = "documentation/snippets.rs"]
 mod snippets;
 #[path = "documentation/upstream.rs"]
