@@ -19,9 +19,10 @@ use crate::wire::metadata::{Encoding, decode_object, decode_status};
 
 pub use gc_controller::requests::PerformedRequest;
 
-/// Only metadata is asked for, also where a server answers a write with the object.
-const OBJECT_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
-     application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// Only metadata is asked for, also where a server answers a write with the object, and no managedFields.
+const OBJECT_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1\
+     ;drop=metadata.managedFields,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1;drop=metadata.managedFields,\
+     application/json";
 /// Maximum number of characters shown of a body that is no Status.
 const SHOWN_CHARACTERS: usize = 200;
 

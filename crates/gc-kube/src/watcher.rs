@@ -29,10 +29,14 @@ pub const PAGE_SIZE: usize = 1000;
 /// Events that are handed on at once.
 pub const BATCH_EVENTS: usize = 512;
 
-pub(crate) const LIST_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
-     application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-const WATCH_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
-     application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// Nothing here reads managedFields, which are up to 60 % of an object. Servers that do not know the parameter `drop` (KEP-5958)
+/// send them, and they are stepped over.
+pub(crate) const LIST_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1\
+     ;drop=metadata.managedFields,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1;drop=metadata.managedFields,\
+     application/json";
+const WATCH_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1\
+     ;drop=metadata.managedFields,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1;drop=metadata.managedFields,\
+     application/json";
 /// For servers that refuse the above with 406.
 const PLAIN_ACCEPT: &str = "application/json";
 
@@ -372,4 +376,27 @@ pub(crate) fn wait_of(status: &Status) -> Option<Duration> {
 #[must_use]
 pub fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok().map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LIST_ACCEPT, WATCH_ACCEPT};
+
+    /// Each range of the Accept headers but the last, which any server takes, asks for metadata without managedFields.
+    #[test]
+    fn managed_fields_are_not_asked_for() {
+        for (accept, form) in
+            [(LIST_ACCEPT, "PartialObjectMetadataList"), (WATCH_ACCEPT, "PartialObjectMetadata")]
+        {
+            let ranges: Vec<&str> = accept.split(',').collect();
+            let wanted = [
+                format!(
+                    "application/vnd.kubernetes.protobuf;as={form};g=meta.k8s.io;v=v1;drop=metadata.managedFields"
+                ),
+                format!("application/json;as={form};g=meta.k8s.io;v=v1;drop=metadata.managedFields"),
+                "application/json".to_owned(),
+            ];
+            assert_eq!(ranges, wanted);
+        }
+    }
 }
