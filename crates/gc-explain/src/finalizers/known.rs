@@ -103,6 +103,11 @@ pub const KNOWN: &[KnownFinalizer] = &[
         "the resource claim controller of kube-controller-manager",
         "devices that a pod still uses, and that another pod may get",
     ),
+    built_in(
+        "scheduling.k8s.io/podgroup-protection",
+        "the PodGroup protection controller of kube-controller-manager",
+        "pods of the group that still run, and the devices of its claims, which another group may get",
+    ),
     // Storage.
     outside(
         "external-attacher/*",
@@ -372,6 +377,12 @@ fn is_like(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_finalizer_of_pod_groups_is_known() {
+        let known = find("scheduling.k8s.io/podgroup-protection").unwrap();
+        assert_eq!((known.remover, known.is_outside), (Remover::ControllerManager, false));
+    }
 
     #[test]
     fn finalizers_are_found_by_pattern() {
