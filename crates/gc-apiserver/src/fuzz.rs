@@ -148,7 +148,7 @@ fn written(options: &DeleteOptions) -> Value {
         "kind": "DeleteOptions", "gracePeriodSeconds": options.grace_period_seconds,
         "preconditions": {"uid": options.precondition_uid, "resourceVersion": options.precondition_resource_version},
         "orphanDependents": options.orphan_dependents, "propagationPolicy": options.propagation_policy,
-        "dryRun": options.dry_run,
+        "dryRun": options.dry_run, "ignoreStoreReadErrorWithClusterBreakingPotential": options.ignore_store_read_error,
     })
 }
 

@@ -20,6 +20,7 @@ use gc_process::{UsageError, kubeconfig};
 use gc_registry::admission::{Plugin, Plugins};
 use gc_registry::advisor::Advisor;
 use gc_registry::deletion_observer::DeletionObserver;
+use gc_registry::kubernetes::KubernetesVersion;
 use gc_registry::services::{RangeError, ServiceRanges};
 use gc_registry::storage::Storage;
 use gc_registry::{CompiledDefinitions, Registry};
@@ -86,6 +87,9 @@ pub struct ServerOptions {
     /// Keep everything in memory, including keys, and leave nothing behind
     #[arg(long)]
     pub ephemeral: bool,
+    /// Version of Kubernetes whose API to serve: 1.36 or 1.37
+    #[arg(long, value_name = "VERSION", default_value_t)]
+    pub kubernetes_version: KubernetesVersion,
     /// Where to keep objects [default: redb, or memory with --ephemeral]
     #[arg(long, value_enum)]
     pub storage: Option<StorageKind>,
@@ -222,6 +226,7 @@ impl ServerOptions {
             in_process: true,
             data_dir: None,
             ephemeral: true,
+            kubernetes_version: KubernetesVersion::default(),
             storage: None,
             etcd_endpoints: Vec::new(),
             etcd_prefix: String::new(),
@@ -317,6 +322,7 @@ impl ServerOptions {
                 ("bind-address", self.address().map_or_else(String::new, |address| address.to_string())),
                 ("data-dir", path(&self.data_dir)),
                 ("ephemeral", self.ephemeral.to_string()),
+                ("kubernetes-version", self.kubernetes_version.to_string()),
                 ("storage", storage.map_or_else(String::new, |value| value.get_name().to_owned())),
                 ("etcd-endpoints", list(&self.etcd_endpoints)),
                 ("etcd-prefix", self.etcd_prefix.clone()),
@@ -440,6 +446,8 @@ pub async fn serve(
     options: &ServerOptions,
     extension: Option<Arc<dyn Extension>>,
 ) -> anyhow::Result<RunningServer> {
+    let version = options.kubernetes_version.choose();
+    version.map_err(|error| UsageError::new(format!("--kubernetes-version: {error}")))?;
     let data_dir = options.data_dir()?;
     let default = gc_registry::Config::default();
     let settings = gc_registry::Config {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::error::ApiError;
+use crate::kubernetes::KubernetesVersion;
 pub use crate::metadata::object::Object;
 use crate::resource::ResourceDefinition;
 pub use crate::schema::YAML_PROBLEMS;
@@ -197,6 +198,18 @@ pub struct DeleteOptions {
     pub propagation_policy: Option<String>,
     /// `dryRun`, unvalidated.
     pub dry_run: Vec<String>,
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`, which 1.36 ignores.
+    pub ignore_store_read_error: bool,
+}
+
+/// Field of delete options by which what is stored and cannot be read is deleted all the same (KEP-3926).
+pub const UNSAFE_DELETION: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
+impl DeleteOptions {
+    /// Reports whether the deletion is for an object alone that cannot be read. The feature is on since 1.37.
+    pub(crate) fn is_unsafe(&self) -> bool {
+        self.ignore_store_read_error && KubernetesVersion::chosen() >= KubernetesVersion::V1_37
+    }
 }
 
 /// A request body: the decoded value, and the problems that strict decoding found (duplicate keys), each as

@@ -8,12 +8,15 @@ use std::sync::{Arc, LazyLock};
 
 use gc_types::Scope;
 
+use crate::kubernetes::KubernetesVersion;
 use crate::resource::{DefaultGarbageCollection, ResourceDefinition, Subresource};
 
 /// The built-in rows; the format is described in the file.
 const BUILTIN: &str = include_str!("catalog/builtin_resources.txt");
+/// The rows that 1.37 has besides.
+const ADDED_1_37: &str = include_str!("catalog/builtin_resources-1.37.txt");
 
-static BUILTIN_GROUPS: LazyLock<Vec<Group>> = LazyLock::new(|| parse(BUILTIN));
+static BUILTIN_GROUPS: LazyLock<Vec<Group>> = LazyLock::new(|| builtin_groups(KubernetesVersion::chosen()));
 
 /// The built-in rows by group, version and resource. Definitions come and go; these are looked up, never copied.
 static BUILTIN_ROWS: LazyLock<Rows> = LazyLock::new(|| {
@@ -176,6 +179,27 @@ pub fn version_priority(version: &str) -> (u8, u64, u64, std::cmp::Reverse<Strin
         Ok(minor) => (level, major, minor, none),
         Err(_) => other,
     }
+}
+
+/// The groups of a version. Its own rows go to their group, in the order of names, and its own groups follow the others.
+pub(crate) fn builtin_groups(version: KubernetesVersion) -> Vec<Group> {
+    let mut groups = parse(BUILTIN);
+    for added in parse(version.difference(ADDED_1_37)) {
+        let Some(group) = groups.iter_mut().find(|group| group.name == added.name) else {
+            groups.push(added);
+            continue;
+        };
+        for added in added.versions {
+            let Some(served) = group.versions.iter_mut().find(|served| served.version == added.version)
+            else {
+                group.versions.push(added);
+                continue;
+            };
+            served.resources.extend(added.resources);
+            served.resources.sort_by(|a, b| a.resource.cmp(&b.resource));
+        }
+    }
+    groups
 }
 
 fn parse(text: &str) -> Vec<Group> {

@@ -37,6 +37,7 @@ mod scheduling;
 mod served;
 pub(crate) mod shared;
 mod storage;
+mod storagemigration;
 mod tables;
 pub mod x509;
 

@@ -67,6 +67,7 @@ mod freshness;
 pub mod fuzz;
 pub mod hub;
 pub mod kinds;
+pub mod kubernetes;
 mod maintain;
 mod metadata;
 pub mod openapi;

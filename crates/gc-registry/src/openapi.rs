@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::catalog::{Catalog, Group, GroupVersion};
+use crate::kubernetes::KubernetesVersion;
 
 mod operations;
 mod parameters;
@@ -177,7 +178,7 @@ fn group_version_path(group: &str, version: &str) -> String {
 }
 
 fn info() -> Value {
-    json!({"title": "Kubernetes", "version": "1.36"})
+    json!({"title": "Kubernetes", "version": KubernetesVersion::chosen().minor()})
 }
 
 fn bearer_token() -> Value {
@@ -186,10 +187,11 @@ fn bearer_token() -> Value {
     }})
 }
 
-/// A hash over all that documents are made of: this program, and the resources that are served.
+/// A hash over all that documents are made of: this program, the version of Kubernetes, and the resources that are served.
 fn hash_of<'c>(served: impl IntoIterator<Item = (&'c str, &'c GroupVersion)>) -> String {
     let mut hash = Sha256::new();
     hash.update(env!("CARGO_PKG_VERSION"));
+    hash.update(KubernetesVersion::chosen().minor());
     for (group, version) in served {
         hash.update(format!("\n{group}/{}", version.version));
         for resource in &version.resources {

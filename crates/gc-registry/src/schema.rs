@@ -21,6 +21,7 @@ pub(crate) use check::{base64_offset, restore};
 pub use check::{check_types, json_type};
 pub use depth::{MAX_DEPTH, depth};
 pub(crate) use descriptions::{Fields, description, descriptions};
+pub(crate) use fields::drop_off;
 pub use fields::{
     MAX_DEFAULTED_BYTES, apply_defaults, apply_defaults_beside_nulls, delete_options, object_meta, prune,
     unknown_fields,

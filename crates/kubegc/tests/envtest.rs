@@ -327,6 +327,40 @@ fn flags_without_effect_are_reported_in_one_line() {
 
 /// Archives are those that setup-envtest downloads, checks and unpacks, and finds again where it has unpacked them
 /// before.
+/// The programs know the version by the name of their folder, or by the environment.
+#[test]
+fn assets_of_another_version_serve_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_kubegc"))
+        .args(["envtest", "assets", "--kubernetes-version=1.37"])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let line = text.lines().find_map(|line| line.strip_prefix("export KUBEBUILDER_ASSETS=")).unwrap();
+    assert!(line.contains("/k8s/1.37.0-"), "{text}");
+    assert!(text.contains("\nsetup-envtest use 1.37.0 --installed-only"), "{text}");
+    let version = |program: &Path, variable: Option<&str>| {
+        let mut command = Command::new(program);
+        command.arg("--version").env_remove("KUBEGC_ENVTEST_KUBERNETES_VERSION");
+        command.envs(variable.map(|version| ("KUBEGC_ENVTEST_KUBERNETES_VERSION", version)));
+        let output = command.output().unwrap();
+        let all = [output.stdout, output.stderr].concat();
+        String::from_utf8(all).unwrap()
+    };
+    let (named, unnamed) = (Path::new(line).join("kube-apiserver"), folder.path().join("kube-apiserver"));
+    assert_eq!(version(&named, None), "Kubernetes v1.37.0\n");
+    assert_eq!(version(&unnamed, None), "Kubernetes v1.36.2\n");
+    assert_eq!(version(&unnamed, Some("1.37")), "Kubernetes v1.37.0\n");
+    assert_eq!(version(&named, Some("1.36")), "Kubernetes v1.36.2\n");
+    let refused = version(&named, Some("1.35"));
+    assert!(
+        refused.contains("KUBEGC_ENVTEST_KUBERNETES_VERSION: Kubernetes 1.35 is not served"),
+        "{refused}"
+    );
+}
+
 #[test]
 fn archives_are_those_of_setup_envtest() {
     let folder = tempfile::tempdir().unwrap();

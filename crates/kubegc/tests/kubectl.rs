@@ -259,6 +259,27 @@ fn discovery_explain_and_permissions_answer() {
 }
 
 #[test]
+fn kinds_of_another_version_are_explained_applied_and_shown() {
+    if !kubectl_is_there() {
+        return;
+    }
+    let server = Kubegc::start_with("apiserver", ["--ephemeral", "--kubernetes-version=1.37"]);
+    assert!(kubectl(&server, &["version"], "").contains("v1.37.0"));
+    let explained = kubectl(&server, &["explain", "storageversionmigration.spec.resource"], "");
+    assert!(explained.contains("The resource that is being migrated"), "{explained}");
+    let migration = json!({
+        "apiVersion": "storagemigration.k8s.io/v1", "kind": "StorageVersionMigration",
+        "metadata": {"name": "secrets"}, "spec": {"resource": {"group": "", "resource": "secrets"}},
+    });
+    let text = migration.to_string();
+    kubectl(&server, &["apply", "--server-side", "--validate=strict", "-f", "-"], &text);
+    kubectl(&server, &["apply", "--server-side", "--validate=strict", "-f", "-"], &text);
+    let table = kubectl(&server, &["get", "storageversionmigrations", "--no-headers"], "");
+    assert!(table.starts_with("secrets "), "{table}");
+    kubectl(&server, &["delete", "storageversionmigration", "secrets"], "");
+}
+
+#[test]
 fn watching_waiting_and_deleting_work() {
     let Some(server) = server() else { return };
     kubectl(&server, &["create", "configmap", "a"], "");

@@ -1,8 +1,8 @@
 """What users of the official Python client do, against a running server with its collectors.
 
-    python python_client.py KUBECONFIG
+    python python_client.py KUBECONFIG [VERSION] [TEST...]
 
-Every function named `test_…` is one claim and runs alone, in a namespace of its own. The exit code is 0 only if
+VERSION is the minor version of Kubernetes that the server has, 1.36 by default. Every function named `test_…` is one claim and runs alone, in a namespace of its own. The exit code is 0 only if
 all of them hold.
 """
 import base64
@@ -17,6 +17,7 @@ import urllib.request
 from kubernetes import client, config, dynamic, watch
 from kubernetes.client.exceptions import ApiException
 
+MINOR = next((text for text in sys.argv[2:] if text.startswith("1.")), "1.36")
 PATIENCE = 30.0  # seconds until a condition must hold, on a slow machine
 GROUP, VERSION, PLURAL = "python.example.com", "v1", "gadgets"
 
@@ -71,7 +72,7 @@ def names(listed):
 
 
 def test_the_version_and_the_groups_are_told(core, namespace):
-    assert client.VersionApi().get_code().git_version.startswith("v1.36.")
+    assert client.VersionApi().get_code().git_version.startswith(f"v{MINOR}.")
     groups = {group.name for group in client.ApisApi().get_api_versions().groups}
     assert {"apps", "batch", "rbac.authorization.k8s.io"} <= groups, groups
     assert "pods" in {resource.name for resource in core.get_api_resources().resources}
@@ -468,7 +469,7 @@ def test_with_time_the_collectors_clean_up(core, namespace):
 def main():
     config.load_kube_config(sys.argv[1])
     core = client.CoreV1Api()
-    only = sys.argv[2:]
+    only = [name for name in sys.argv[2:] if name.startswith("test_")]
     failed = []
     for number, (name, test) in enumerate(sorted(globals().items())):
         if not name.startswith("test_") or (only and name not in only):

@@ -25,10 +25,20 @@ fn python_with(package: &str) -> Option<PathBuf> {
 
 #[test]
 fn the_official_python_client_works() {
+    python_client_works_with("1.36");
+}
+
+#[test]
+fn the_official_python_client_works_with_1_37() {
+    python_client_works_with("1.37");
+}
+
+fn python_client_works_with(version: &str) {
     let Some(python) = python_with("kubernetes") else { return };
-    let server = Kubegc::start_with("up", ["--ephemeral", "--workloads=off"]);
+    let server =
+        Kubegc::start_with("up", ["--ephemeral", "--workloads=off", "--kubernetes-version", version]);
     let script = repository().join("crates/kubegc/tests/python_client.py");
-    let output = Command::new(python).arg(script).arg(&server.kubeconfig).output().unwrap();
+    let output = Command::new(python).arg(script).arg(&server.kubeconfig).arg(version).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.ends_with("0 failed\n"), "{text}");

@@ -1,7 +1,7 @@
 //! Request bodies: bytes to values, with the duplicates that strict field validation asks for.
 
 use bytes::Bytes;
-use gc_registry::api::{DeleteOptions, PatchType, RequestBody};
+use gc_registry::api::{DeleteOptions, PatchType, RequestBody, UNSAFE_DELETION};
 use gc_registry::error::{ApiError, CauseReason, FieldError};
 use gc_registry::resource::ResourceDefinition;
 use gc_registry::schema::{self, json_type};
@@ -141,6 +141,7 @@ pub(crate) fn delete_options_of(value: &Value) -> Result<DeleteOptions, ApiError
         orphan_dependents: map.get("orphanDependents").and_then(Value::as_bool),
         propagation_policy: text(map, "propagationPolicy"),
         dry_run: dry_run.map(|item| item.as_str().unwrap_or_default().to_owned()).collect(),
+        ignore_store_read_error: map.get(UNSAFE_DELETION).and_then(Value::as_bool).unwrap_or_default(),
     })
 }
 
@@ -286,7 +287,8 @@ mod tests {
             (
                 value!({"kind": "DeleteOptions", "apiVersion": "foreign/v9", "gracePeriodSeconds": -5,
                     "preconditions": {"uid": "u", "resourceVersion": "3"}, "orphanDependents": false,
-                    "propagationPolicy": "Sideways", "dryRun": ["All"]}),
+                    "propagationPolicy": "Sideways", "dryRun": ["All"],
+                    "ignoreStoreReadErrorWithClusterBreakingPotential": true}),
                 Some(DeleteOptions {
                     grace_period_seconds: Some(-5),
                     precondition_uid: Some("u".into()),
@@ -294,6 +296,7 @@ mod tests {
                     orphan_dependents: Some(false),
                     propagation_policy: Some("Sideways".into()),
                     dry_run: vec!["All".into()],
+                    ignore_store_read_error: true,
                 }),
             ),
             (value!({"orphanDependents": "randomString"}), None),

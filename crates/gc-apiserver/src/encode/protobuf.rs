@@ -241,6 +241,8 @@ struct DeleteOptionsMessage {
     propagation_policy: Option<String>,
     #[prost(string, repeated, tag = "5")]
     dry_run: Vec<String>,
+    #[prost(bool, optional, tag = "6")]
+    ignore_store_read_error: Option<bool>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -294,6 +296,7 @@ pub(crate) fn decode_delete_options(bytes: &[u8]) -> Result<DeleteOptions, ApiEr
         orphan_dependents: message.orphan_dependents,
         propagation_policy: message.propagation_policy,
         dry_run: message.dry_run,
+        ignore_store_read_error: message.ignore_store_read_error.unwrap_or_default(),
     })
 }
 
@@ -485,6 +488,7 @@ mod tests {
             orphan_dependents: Some(false),
             propagation_policy: Some("Foreground".into()),
             dry_run: vec!["All".into()],
+            ignore_store_read_error: Some(true),
         };
         let document = |kind: &str| {
             let unknown = Envelope {
@@ -502,6 +506,7 @@ mod tests {
                 orphan_dependents: Some(false),
                 propagation_policy: Some("Foreground".into()),
                 dry_run: vec!["All".into()],
+                ignore_store_read_error: true,
             }
         );
         for broken in [document("Pod"), b"{}".to_vec(), b"k8s\0\xff\xff".to_vec(), Vec::new()] {

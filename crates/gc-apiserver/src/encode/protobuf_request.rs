@@ -1,7 +1,7 @@
 //! Objects in protobuf requests, read into JSON values by a table of field numbers.
 //!
 //! kubectl and client-go send built-in kinds in protobuf. The table (`protobuf_fields.txt`, written by
-//! `scripts/protobuf-fields`) has one line per message; a reader of a hundred lines walks it, where generated
+//! `scripts/kubernetes-version`) has one line per message; a reader of a hundred lines walks it, where generated
 //! types and their conversions would be a hundred thousand.
 
 use std::collections::{BTreeMap, HashMap};
@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use gc_registry::kubernetes::KubernetesVersion;
 use serde_json::{Map, Number, Value};
 
 /// Maximum nesting of messages.
@@ -65,16 +66,29 @@ pub(super) fn label_of(api_version: &str, kind: &str) -> String {
 
 fn table() -> &'static HashMap<&'static str, Fields> {
     static TABLE: OnceLock<HashMap<&'static str, Fields>> = OnceLock::new();
-    TABLE.get_or_init(|| {
-        include_str!("protobuf_fields.txt")
-            .lines()
-            .filter_map(|line| {
-                let mut words = line.split(' ');
-                let name = words.next()?;
-                Some((name, words.filter_map(field).collect()))
-            })
-            .collect()
-    })
+    TABLE.get_or_init(|| table_of(KubernetesVersion::chosen()))
+}
+
+fn table_of(version: KubernetesVersion) -> HashMap<&'static str, Fields> {
+    let mut table = HashMap::new();
+    for line in texts_of(version).into_iter().flat_map(str::lines) {
+        let mut words = line.split(' ');
+        let name = words.next().unwrap_or_default();
+        match name.strip_prefix('-') {
+            Some(gone) => table.remove(gone),
+            None => table.insert(name, words.filter_map(field).collect()),
+        };
+    }
+    table
+}
+
+/// The table of 1.36 and, after it, the messages that a version has otherwise; those that it has not after `-`.
+fn texts_of(version: KubernetesVersion) -> [&'static str; 2] {
+    let difference = match version {
+        KubernetesVersion::V1_36 => "",
+        KubernetesVersion::V1_37 => include_str!("protobuf_fields-1.37.txt"),
+    };
+    [include_str!("protobuf_fields.txt"), difference]
 }
 
 fn field(word: &'static str) -> Option<(u32, Field)> {
@@ -378,17 +392,22 @@ mod tests {
                 _ => {}
             }
         }
-        let mut found = Vec::new();
-        for field in table().values().flat_map(BTreeMap::values) {
-            labels(&field.kind, &mut found);
+        for version in KubernetesVersion::ALL {
+            let table = table_of(version);
+            let mut found = Vec::new();
+            for field in table.values().flat_map(BTreeMap::values) {
+                labels(&field.kind, &mut found);
+            }
+            assert!(found.len() > 500);
+            for label in found {
+                assert!(table.contains_key(label), "{version}: {label}");
+            }
         }
-        assert!(found.len() > 500);
-        for label in found {
-            assert!(table().contains_key(label), "{label}");
+        for word in texts_of(KubernetesVersion::V1_37).into_iter().flat_map(str::lines) {
+            for word in word.split(' ').skip(1) {
+                assert!(field(word).is_some(), "{word} is not understood");
+            }
         }
-        let words: usize =
-            include_str!("protobuf_fields.txt").lines().map(|line| line.split(' ').count() - 1).sum();
-        assert_eq!(table().values().map(BTreeMap::len).sum::<usize>(), words, "every word is understood");
     }
 
     #[test]

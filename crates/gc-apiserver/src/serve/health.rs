@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use gc_registry::error::ApiError;
+use gc_registry::kubernetes::KubernetesVersion;
 use gc_registry::storage::StorageError;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, StatusCode};
@@ -12,7 +13,7 @@ use serde_json::json;
 
 use crate::encode::negotiate::{self, Representation};
 use crate::encode::render;
-use crate::serve::zpages::{GIT_VERSION, Page};
+use crate::serve::zpages::{Page, git_version};
 use crate::state::State;
 use crate::transport::exchange::{
     Answer, ApiRequest, PLAIN, gzipped, packed_answer, page_not_found, text_answer,
@@ -230,10 +231,11 @@ fn platform() -> String {
 fn version(request: &ApiRequest) -> Answer {
     static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
     let written = || {
+        let minor = KubernetesVersion::chosen().number();
         let document = json!({
-            "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
-            "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
-            "gitVersion": GIT_VERSION, "gitCommit": "", "gitTreeState": "clean",
+            "major": "1", "minor": minor.to_string(), "emulationMajor": "1", "emulationMinor": minor.to_string(),
+            "minCompatibilityMajor": "1", "minCompatibilityMinor": (minor - 1).to_string(),
+            "gitVersion": git_version(), "gitCommit": "", "gitTreeState": "clean",
             "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc",
             "platform": platform(),
         });

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 use gc_registry::error::ApiError;
+use gc_registry::kubernetes::KubernetesVersion;
 use http::StatusCode;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use serde_json::{Value, json};
@@ -13,8 +14,10 @@ use crate::encode::negotiate::{Encoding, MediaRange, Representation, media_range
 use crate::encode::render;
 use crate::transport::exchange::{Answer, ApiRequest, PLAIN, text_answer};
 
-/// The Kubernetes version whose API this server has.
-pub(super) const GIT_VERSION: &str = "v1.36.2+kubegc";
+/// The Kubernetes version whose API this server has, such as `v1.36.2+kubegc`.
+pub(super) fn git_version() -> String {
+    format!("v{}", binary_version())
+}
 /// Name of kube-apiserver on these pages.
 const COMPONENT: &str = "apiserver";
 const GROUP: &str = "config.k8s.io";
@@ -174,13 +177,13 @@ impl Page {
     }
 }
 
-fn binary_version() -> &'static str {
-    GIT_VERSION.trim_start_matches('v')
+fn binary_version() -> String {
+    format!("{}+kubegc", KubernetesVersion::chosen().release())
 }
 
 /// Major and minor version of the API.
 fn emulation_version() -> &'static str {
-    binary_version().rsplit_once('.').map_or("", |(minor, _)| minor)
+    KubernetesVersion::chosen().minor()
 }
 
 #[cfg(test)]
@@ -228,6 +231,6 @@ mod tests {
 
     #[test]
     fn versions_are_numbers() {
-        assert_eq!((binary_version(), emulation_version()), ("1.36.2+kubegc", "1.36"));
+        assert_eq!((&*binary_version(), emulation_version()), ("1.36.2+kubegc", "1.36"));
     }
 }

@@ -1,6 +1,8 @@
 //! Query strings: parsed once, read by name, with upstream's rules for integers and booleans.
 
-use gc_registry::api::{DeleteOptions, FieldValidation, ListOptions, VersionMatch, WriteOptions};
+use gc_registry::api::{
+    DeleteOptions, FieldValidation, ListOptions, UNSAFE_DELETION, VersionMatch, WriteOptions,
+};
 use gc_registry::error::{ApiError, CauseReason, FieldError};
 use gc_registry::names;
 
@@ -148,6 +150,7 @@ impl Query {
             orphan_dependents: self.boolean("orphanDependents"),
             propagation_policy: self.get("propagationPolicy").map(str::to_owned),
             dry_run: self.all("dryRun").map(str::to_owned).collect(),
+            ignore_store_read_error: self.boolean(UNSAFE_DELETION).unwrap_or_default(),
         })
     }
 }
@@ -270,6 +273,7 @@ mod tests {
                 orphan_dependents: None,
                 propagation_policy: Some(String::new()),
                 dry_run: vec!["All".into(), "x".into()],
+                ignore_store_read_error: false,
             }
         );
         assert_eq!(Query::parse("gracePeriodSeconds=abc").delete_options().unwrap_err().code, 400);

@@ -3,10 +3,12 @@
 
 use serde_json::Value;
 
-use super::access::{integer, keep, keep_metadata, keep_own_metadata, put};
+use super::access::{integer, keep, keep_metadata, keep_own_metadata, put, text};
 use super::context::Context;
-use super::kind::Parts;
+use super::kind::{Parts, Rules};
 use super::{apply_defaults, served};
+use crate::kubernetes::KubernetesVersion;
+use crate::schema;
 use crate::target::Target;
 
 /// Prepares a decoded and defaulted object for its creation: what the client may not set is removed (status,
@@ -23,12 +25,23 @@ pub fn prepare_for_create(target: Target<'_>, object: &mut Value, context: &Cont
     if parts.has_status() {
         (kind.reset_status)(object);
     }
-    if let Some(members) = object.as_object_mut() {
-        (kind.drop_disabled)(members);
-    }
+    drop_disabled(kind, target, object);
     (kind.prepare_create)(object, context);
     apply_defaults(target, object);
     (kind.complete_create)(object);
+}
+
+/// Drops the fields of features that are off: what the rules of the kind know of 1.36, and what data says of later versions.
+fn drop_disabled(kind: &Rules, target: Target<'_>, object: &mut Value) {
+    if let Some(members) = object.as_object_mut() {
+        (kind.drop_disabled)(members);
+    }
+    if KubernetesVersion::chosen() > KubernetesVersion::V1_36 {
+        let name = text(object, &["kind"]).to_owned();
+        if let Some(schema) = schema::builtin(target.group, target.version, &name) {
+            schema::drop_off(&schema, object);
+        }
+    }
 }
 
 /// Prepares a decoded and defaulted object for an update: what the endpoint may not change is taken from the
@@ -39,9 +52,7 @@ pub fn prepare_for_update(target: Target<'_>, new: &mut Value, old: &Value, cont
     keep_metadata(new, old, "generation");
     let is_sent_changed =
         target.subresource.is_none() && generation.counts_sent() && generation.is_raised(new, old);
-    if let Some(members) = new.as_object_mut() {
-        (kind.drop_disabled)(members);
-    }
+    drop_disabled(kind, target, new);
     match target.subresource {
         None => {
             if parts.has_status() {

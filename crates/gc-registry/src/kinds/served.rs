@@ -3,7 +3,7 @@
 use super::kind::{Rules, ServedKind};
 use super::{
     admissionregistration, apiregistration, apps, autoscaling, batch, certificates, coordination, core,
-    discovery, flowcontrol, networking, node, policy, rbac, resource, scheduling, storage,
+    discovery, flowcontrol, networking, node, policy, rbac, resource, scheduling, storage, storagemigration,
 };
 use crate::target::Target;
 
@@ -27,6 +27,7 @@ static GROUPS: &[(&str, &[ServedKind])] = &[
     ("resource.k8s.io", resource::KINDS),
     ("scheduling.k8s.io", scheduling::KINDS),
     ("storage.k8s.io", storage::KINDS),
+    ("storagemigration.k8s.io", storagemigration::KINDS),
 ];
 
 /// The rules of a resource; none for custom resources, their definitions, and what is not stored.
@@ -43,12 +44,13 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::GROUPS;
-    use crate::catalog::Catalog;
+    use crate::catalog::builtin_groups;
+    use crate::kubernetes::KubernetesVersion;
 
     #[test]
     fn a_resource_has_rules_if_its_objects_can_be_read() {
-        let catalog = Catalog::default();
-        let versions = catalog.groups().iter().flat_map(|group| &group.versions);
+        let catalogs = KubernetesVersion::ALL.map(builtin_groups);
+        let versions = catalogs.iter().flatten().flat_map(|group| &group.versions);
         let served: BTreeSet<(&str, &str, &str)> = versions
             .flat_map(|version| &version.resources)
             .filter(|row| row.has_verb("get") && *row.resource != *"customresourcedefinitions")

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::Form;
+use crate::kubernetes::KubernetesVersion;
 use crate::resource::ResourceDefinition;
 use crate::schema::{
     Fields, IntegerFormat, List, ListType, Node, Object, Ownership, Property, Schema, SchemaRef,
@@ -35,6 +36,8 @@ const BUILTINS: &str = "admissionregistration.k8s.io/v1 admissionregistration.k8
     resource.k8s.io/v1alpha3 resource.k8s.io/v1beta1 resource.k8s.io/v1beta2 scheduling.k8s.io/v1 \
     scheduling.k8s.io/v1alpha2 scheduling.k8s.io/v1beta1 storage.k8s.io/v1 storage.k8s.io/v1alpha1 \
     storage.k8s.io/v1beta1 storagemigration.k8s.io/v1beta1";
+/// Groups and versions that 1.37 registers besides, each after `+`, and those that it registers no longer, each after `-`.
+const REGISTERED_1_37: &str = include_str!("registered-1.37.txt");
 const OTHER_BUILTINS: &str = "admission.k8s.io/v1 admission.k8s.io/v1beta1 apiextensions.k8s.io/v1 \
     apiextensions.k8s.io/v1beta1 apiregistration.k8s.io/v1 apiregistration.k8s.io/v1beta1 imagepolicy.k8s.io/v1alpha1";
 
@@ -54,17 +57,23 @@ impl RegisteredKinds {
     fn places(&self) -> Vec<(&str, &str)> {
         let mut places: Vec<(&str, &str)> = match self {
             Self::In(group, version) => vec![(group, version)],
-            Self::InBuiltins => BUILTINS.split(' ').filter_map(|word| word.split_once('/')).collect(),
-            Self::Everywhere => [BUILTINS, OTHER_BUILTINS]
-                .iter()
-                .flat_map(|words| words.split(' '))
-                .filter_map(|word| word.split_once('/'))
-                .collect(),
+            Self::InBuiltins => builtins().filter_map(|word| word.split_once('/')).collect(),
+            Self::Everywhere => {
+                builtins().chain(OTHER_BUILTINS.split(' ')).filter_map(|word| word.split_once('/')).collect()
+            }
         };
         places.retain(|(group, _)| !group.is_empty());
         places.sort_unstable();
         places
     }
+}
+
+/// [`BUILTINS`] of the version that is served.
+fn builtins() -> impl Iterator<Item = &'static str> {
+    let difference = || KubernetesVersion::chosen().difference(REGISTERED_1_37).lines();
+    let gone = move |word: &str| difference().any(|line| line.strip_prefix('-') == Some(word));
+    let added = difference().filter_map(|line| line.strip_prefix('+'));
+    BUILTINS.split(' ').filter(move |word| !gone(word)).chain(added)
 }
 
 /// Fields of every custom resource, in the words of its documentation.

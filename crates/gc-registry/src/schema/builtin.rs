@@ -8,6 +8,7 @@ use super::{
     GoType, IntegerFormat, List, ListType, MapNode, Node, Object, Ownership, PatchStrategy, Property, Schema,
     SchemaRef, StringFormat, kinds as table,
 };
+use crate::kubernetes::KubernetesVersion;
 
 /// Definitions by name. Grows with the kinds that are asked for and is bounded by the table of facts.
 static DEFINITIONS: Mutex<BTreeMap<Arc<str>, Arc<Schema>>> = Mutex::new(BTreeMap::new());
@@ -15,13 +16,13 @@ static DEFINITIONS: Mutex<BTreeMap<Arc<str>, Arc<Schema>>> = Mutex::new(BTreeMap
 /// The schema of a built-in kind, or `None` if there is no such kind.
 #[must_use]
 pub fn builtin(group: &str, version: &str, kind: &str) -> Option<Arc<Schema>> {
-    static ROOTS: Mutex<BTreeMap<usize, Arc<Schema>>> = Mutex::new(BTreeMap::new());
-    let index = table::index(group, version, kind)?;
-    if let Some(schema) = ROOTS.lock().unwrap_or_else(PoisonError::into_inner).get(&index) {
+    static ROOTS: Mutex<BTreeMap<table::Row, Arc<Schema>>> = Mutex::new(BTreeMap::new());
+    let row = table::row(group, version, kind)?;
+    if let Some(schema) = ROOTS.lock().unwrap_or_else(PoisonError::into_inner).get(&row) {
         return Some(schema.clone());
     }
     let schema = definition_named(&definition_name(group, version, kind))?;
-    ROOTS.lock().unwrap_or_else(PoisonError::into_inner).insert(index, schema.clone());
+    ROOTS.lock().unwrap_or_else(PoisonError::into_inner).insert(row, schema.clone());
     Some(schema)
 }
 
@@ -41,7 +42,7 @@ pub(crate) fn definition_name(group: &str, version: &str, kind: &str) -> String 
 
 /// Group, version and name of every built-in kind.
 pub(crate) fn kinds() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    table::KINDS.iter().copied()
+    table::of(KubernetesVersion::chosen())
 }
 
 /// The definition of a name that a schema refers to. The table names every definition that it refers to, so
@@ -127,6 +128,7 @@ fn property(code: TypeCode, flags: facts::Flags) -> Property {
             Flag::Map(kind) => map = kind,
             Flag::Patch(strategies) => property.patch = patch_strategy(strategies, property.patch.merge_key),
             Flag::MergeKey(key) => property.patch.merge_key = Some(key.into()),
+            Flag::Off => property.is_off = true,
             Flag::Default(text) => default = serde_json::from_str(text).ok(),
             Flag::In(embedded) => property.embedded_in.push(embedded),
         }
@@ -218,7 +220,7 @@ mod tests {
     /// merge keys name fields of the items.
     #[test]
     fn the_table_is_complete_and_coherent() {
-        for (group, version, kind) in table::KINDS {
+        for (group, version, kind) in kinds() {
             let schema = builtin(group, version, kind).unwrap_or_else(|| panic!("{group}/{version} {kind}"));
             assert!(schema.field("metadata").is_some(), "{kind} has no metadata");
         }
@@ -238,6 +240,30 @@ mod tests {
                 for key in keys.iter().chain(&property.patch.merge_key) {
                     assert!(list.items.field(key).is_some(), "{name}.{field} has no key {key}");
                 }
+            }
+        }
+    }
+
+    /// The same of the table of each version, without building its schemas: a process has one version.
+    #[test]
+    fn the_table_of_each_version_refers_to_its_own_types() {
+        for version in KubernetesVersion::ALL {
+            let types: BTreeMap<&str, Fact> = facts::types_of(version).collect();
+            for (name, fact) in &types {
+                for line in fact.fields() {
+                    let (field, mut code, _) = facts::field(line).unwrap_or_else(|| panic!("{name}: {line}"));
+                    while let TypeCode::List(inner, _) | TypeCode::Map(inner, _) = code {
+                        code = facts::type_code(inner);
+                    }
+                    if let TypeCode::Definition(of) = code {
+                        assert!(types.contains_key(of), "{version}: {name}.{field} refers to {of}");
+                    }
+                }
+            }
+            for (group, in_version, kind) in table::of(version) {
+                let name = definition_name(group, in_version, kind);
+                let known = name.strip_prefix(facts::PREFIX).is_some_and(|name| types.contains_key(name));
+                assert!(known, "{version}: {name}");
             }
         }
     }

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use super::facts;
+use crate::kubernetes::KubernetesVersion;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a broken assumption should stop the test
 mod tests;
 
-/// A line for each definition, sorted: `["io.k8s.…", {"field": "what it is"}]`. The empty field is the definition itself. Made from
-/// `k8s-openapi` by the test beside it.
+/// A line for each definition, sorted: `["io.k8s.…", {"field": "what it is"}]`. The empty field is the definition itself. Written by
+/// `scripts/kubernetes-version`; the test beside it compares it with `k8s-openapi`.
 const FILE: &str = include_str!("descriptions.jsonl");
+/// Texts that 1.37 has otherwise; `null` for a field or a definition that it has not.
+const DIFFERENCE_1_37: &str = include_str!("descriptions-1.37.jsonl");
 
 /// The descriptions of a definition, by field; the empty field is the definition itself.
 pub(crate) type Fields = BTreeMap<String, Box<str>>;
@@ -20,15 +23,50 @@ pub(crate) type Fields = BTreeMap<String, Box<str>>;
 #[must_use]
 pub(crate) fn descriptions() -> &'static BTreeMap<String, Fields> {
     static DESCRIPTIONS: OnceLock<BTreeMap<String, Fields>> = OnceLock::new();
-    DESCRIPTIONS.get_or_init(|| FILE.lines().filter_map(parsed).collect())
+    DESCRIPTIONS.get_or_init(|| descriptions_of(KubernetesVersion::chosen()))
+}
+
+fn descriptions_of(version: KubernetesVersion) -> BTreeMap<String, Fields> {
+    let mut all: BTreeMap<String, Fields> = FILE.lines().filter_map(parsed).collect();
+    for (name, change) in version.difference(DIFFERENCE_1_37).lines().filter_map(parsed_change) {
+        match change {
+            Some(fields) => apply(fields, all.entry(name).or_default()),
+            None => drop(all.remove(&name)),
+        }
+    }
+    all
 }
 
 /// The description of one field of a definition (without prefix), for whoever needs few of them: nothing is kept.
 #[must_use]
 pub(crate) fn description(definition: &str, field: &str) -> Option<Box<str>> {
     let begin = format!("[\"{}{definition}\",", facts::PREFIX);
-    let (_, mut fields) = FILE.lines().find(|line| line.starts_with(&begin)).and_then(parsed)?;
+    let line_of = |text: &'static str| text.lines().find(|line| line.starts_with(&begin));
+    let difference = KubernetesVersion::chosen().difference(DIFFERENCE_1_37);
+    if let Some((_, change)) = line_of(difference).and_then(parsed_change) {
+        // A field that is not among the changes has the same text in both versions.
+        if let Some(changed) = change?.remove(field) {
+            return changed;
+        }
+    }
+    let (_, mut fields) = line_of(FILE).and_then(parsed)?;
     fields.remove(field)
+}
+
+/// Changed texts by field; `None` for a field that is gone.
+type Changes = BTreeMap<String, Option<Box<str>>>;
+
+fn apply(changes: Changes, fields: &mut Fields) {
+    for (field, text) in changes {
+        match text {
+            Some(text) => fields.insert(field, text),
+            None => fields.remove(&field),
+        };
+    }
+}
+
+fn parsed_change(line: &str) -> Option<(String, Option<Changes>)> {
+    serde_json::from_str(line).ok()
 }
 
 fn parsed(line: &str) -> Option<(String, Fields)> {

@@ -1,13 +1,17 @@
-//! The table of facts about the fields of the built-in types: `facts.txt`, written by `scripts/type-facts`, which
-//! says what the columns mean.
+//! The table of facts about the fields of the built-in types: `facts.txt`, written by `scripts/kubernetes-version`;
+//! `scripts/type-facts` says what the columns mean.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+
+use crate::kubernetes::KubernetesVersion;
 
 /// Common prefix of definition names; omitted from the table.
 pub(super) const PREFIX: &str = "io.k8s.";
 
 const TABLE: &str = include_str!("facts.txt");
+/// Types that 1.37 has otherwise, and `-NAME` for those that it has not.
+const DIFFERENCE_1_37: &str = include_str!("facts-1.37.txt");
 
 /// One type: its attributes, and the lines of its fields.
 #[derive(Clone, Copy, Debug)]
@@ -42,23 +46,37 @@ impl Fact {
     }
 }
 
-fn table() -> &'static BTreeMap<&'static str, Fact> {
-    static PARSED: OnceLock<BTreeMap<&'static str, Fact>> = OnceLock::new();
-    PARSED.get_or_init(|| {
-        let mut facts = BTreeMap::new();
-        let mut rest = TABLE;
-        while let Some((head, after)) = rest.split_once('\n') {
-            // The fields are indented: they end where a line begins with anything else.
-            let mut end = 0;
-            for line in after.split_inclusive('\n').take_while(|line| line.starts_with(' ')) {
-                end += line.len();
-            }
-            let (name, attributes) = head.split_once(' ').unwrap_or((head, ""));
-            facts.insert(name, Fact { attributes, fields: &after[..end] });
-            rest = &after[end..];
+type Table = BTreeMap<&'static str, Fact>;
+
+fn table() -> &'static Table {
+    static PARSED: OnceLock<Table> = OnceLock::new();
+    PARSED.get_or_init(|| table_of(KubernetesVersion::chosen()))
+}
+
+fn table_of(version: KubernetesVersion) -> Table {
+    let mut facts = Table::new();
+    for text in [TABLE, version.difference(DIFFERENCE_1_37)] {
+        read(text, &mut facts);
+    }
+    facts
+}
+
+/// Adds the types of a text, each in place of the one of its name, and removes those that it says are gone.
+fn read(text: &'static str, facts: &mut Table) {
+    let mut rest = text;
+    while let Some((head, after)) = rest.split_once('\n') {
+        // The fields are indented: they end where a line begins with anything else.
+        let mut end = 0;
+        for line in after.split_inclusive('\n').take_while(|line| line.starts_with(' ')) {
+            end += line.len();
         }
-        facts
-    })
+        let (name, attributes) = head.split_once(' ').unwrap_or((head, ""));
+        match name.strip_prefix('-') {
+            Some(gone) => facts.remove(gone),
+            None => facts.insert(name, Fact { attributes, fields: &after[..end] }),
+        };
+        rest = &after[end..];
+    }
 }
 
 /// The facts of a type by its name without the prefix.
@@ -69,6 +87,12 @@ pub(super) fn of(name: &str) -> Option<Fact> {
 /// The facts of a type, and its name as the table has it.
 pub(super) fn entry(name: &str) -> Option<(&'static str, Fact)> {
     table().get_key_value(name).map(|(name, fact)| (*name, *fact))
+}
+
+/// The table of a version, for tests.
+#[cfg(test)]
+pub(super) fn types_of(version: KubernetesVersion) -> impl Iterator<Item = (&'static str, Fact)> {
+    table_of(version).into_iter()
 }
 
 /// The names of all types.
@@ -121,6 +145,8 @@ pub(super) enum Flag {
     Patch(&'static str),
     MergeKey(&'static str),
     Default(&'static str),
+    /// The feature gate of the field is off.
+    Off,
     In(&'static str),
     GoName(&'static str),
 }
@@ -141,6 +167,7 @@ impl Iterator for Flags {
                     "o" => Flag::OmitEmpty,
                     "z" => Flag::OmitZero,
                     "r" => Flag::Required,
+                    "off" => Flag::Off,
                     _ => continue,
                 },
                 Some(("list", kind)) => Flag::List(kind),

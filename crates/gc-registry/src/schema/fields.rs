@@ -138,6 +138,30 @@ pub fn prune(schema: &Schema, value: &mut Value) {
     }
 }
 
+/// Drops the fields of features that are off in the version that is served, as far as facts say so.
+pub(crate) fn drop_off(schema: &Schema, value: &mut Value) {
+    match (value, &schema.node) {
+        (Value::Object(fields), Node::Object(object)) => fields.retain(|name, value| {
+            let Some(property) = object.properties.get(name.as_str()) else { return true };
+            if !property.is_off {
+                drop_off(&property.schema, value);
+            }
+            !property.is_off
+        }),
+        (Value::Object(fields), Node::Map(map)) => {
+            for value in fields.values_mut() {
+                drop_off(&map.values, value);
+            }
+        }
+        (Value::Array(items), Node::List(list)) => {
+            for item in items {
+                drop_off(&list.items, item);
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Maximum bytes of JSON that defaults may add to one object: no larger one can be stored. They are counted while
 /// they are added, as a definition may have a large default for each item of a list.
 pub const MAX_DEFAULTED_BYTES: usize = 8 << 20;

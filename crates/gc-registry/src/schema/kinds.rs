@@ -1,12 +1,37 @@
 //! The built-in kinds that have a schema: every kind that is served, and the bodies of subresources.
 
-/// The place of a kind in [`KINDS`].
-pub(super) fn index(group: &str, version: &str, kind: &str) -> Option<usize> {
-    KINDS.binary_search(&(group, version, kind)).ok()
+use crate::kubernetes::KubernetesVersion;
+
+/// Group, version and kind.
+pub(super) type Row = (&'static str, &'static str, &'static str);
+
+/// The row of a kind of the version that is served.
+pub(super) fn row(group: &str, version: &str, kind: &str) -> Option<Row> {
+    let find =
+        |rows: &'static [Row]| rows.binary_search(&(group, version, kind)).ok().map(|place| rows[place]);
+    find(KINDS).or_else(|| find(added_by(KubernetesVersion::chosen())))
 }
 
-/// Group, version and kind; sorted.
-pub(super) const KINDS: &[(&str, &str, &str)] = &[
+/// The kinds of a version.
+pub(super) fn of(version: KubernetesVersion) -> impl Iterator<Item = Row> {
+    KINDS.iter().chain(added_by(version)).copied()
+}
+
+/// What a version has beyond [`KINDS`]; sorted.
+fn added_by(version: KubernetesVersion) -> &'static [Row] {
+    match version {
+        KubernetesVersion::V1_36 => &[],
+        KubernetesVersion::V1_37 => KINDS_1_37,
+    }
+}
+
+const KINDS_1_37: &[Row] = &[
+    ("resource.k8s.io", "v1", "DeviceTaintRule"),
+    ("storagemigration.k8s.io", "v1", "StorageVersionMigration"),
+];
+
+/// The kinds of 1.36; sorted.
+pub(super) const KINDS: &[Row] = &[
     ("", "v1", "Binding"),
     ("", "v1", "ComponentStatus"),
     ("", "v1", "ConfigMap"),
@@ -87,6 +112,6 @@ mod tests {
 
     #[test]
     fn kinds_are_sorted() {
-        assert!(KINDS.is_sorted());
+        assert!(KINDS.is_sorted() && KINDS_1_37.is_sorted());
     }
 }

@@ -96,6 +96,8 @@ pub struct Property {
     pub omit_empty: bool,
     /// Go encodes the field whatever its value, so that for server-side apply no manager adds or removes it.
     pub always: bool,
+    /// The feature gate of the field is off in the version that is served: writes drop it (built-in kinds).
+    pub is_off: bool,
     /// The embedded struct that declares the field; Go's decoder names it in its errors.
     pub embedded_in: Vec<&'static str>,
 }

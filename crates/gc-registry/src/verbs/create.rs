@@ -237,6 +237,12 @@ impl Call<'_> {
 
     /// Upstream's wording of a UID in a body that is not that of the stored object.
     pub(crate) fn uid_conflict(&self, given: &str, stored: &str, dry_run: bool) -> ApiError {
+        let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {stored}");
+        self.conflict(&self.target.name, &self.storage_error(&why, dry_run))
+    }
+
+    /// Upstream's wording of an object that its store finds not to be what the request is for.
+    pub(crate) fn storage_error(&self, why: &str, dry_run: bool) -> String {
         let mut place = String::new();
         if !self.target.namespace.is_empty() {
             place = format!("{}/", self.target.namespace);
@@ -251,12 +257,9 @@ impl Call<'_> {
         } else {
             kinds::folder(resource.target()).unwrap_or(&resource.resource).to_owned()
         };
-        self.conflict(
-            name,
-            &format!(
-                "StorageError: invalid object, Code: 4, Key: {root}/{folder}/{place}{name}, ResourceVersion: 0, \
-                 AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {stored}"
-            ),
+        format!(
+            "StorageError: invalid object, Code: 4, Key: {root}/{folder}/{place}{name}, ResourceVersion: 0, \
+             AdditionalErrorMsg: {why}"
         )
     }
 

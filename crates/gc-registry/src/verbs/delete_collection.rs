@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::deletion::Deletion;
 use super::list;
-use crate::api::{DeleteOptions, ListOptions, ObjectList, Response, ResponseBody};
-use crate::error::ApiError;
+use crate::api::{DeleteOptions, ListOptions, ObjectList, Response, ResponseBody, UNSAFE_DELETION};
+use crate::error::{ApiError, CauseReason, FieldError};
 use crate::persist;
 use crate::registry::call::Call;
 
@@ -24,6 +24,14 @@ impl Call<'_> {
         delete_options: &DeleteOptions,
     ) -> Result<Response, ApiError> {
         let deletion = Deletion::validate(delete_options)?;
+        if delete_options.is_unsafe() {
+            let error = FieldError {
+                field: UNSAFE_DELETION.into(),
+                reason: CauseReason::Invalid,
+                detail: "Invalid value: true: is not allowed with DELETECOLLECTION, try again after removing the option".into(),
+            };
+            return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &[error]));
+        }
         // All pages are read before the first object is deleted: the deletions are changes, and would push the state that the
         // pages are of out of the history.
         let mut list = self.list_all(options)?;

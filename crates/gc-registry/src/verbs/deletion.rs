@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::update::has_spec_finalizers;
 use crate::admission::configured::Options;
-use crate::api::{DeleteOptions, Response};
+use crate::api::{Attributes, DeleteOptions, Response, UNSAFE_DELETION};
 use crate::catalog::rules;
 use crate::crd::{self, CLEANUP_FINALIZER, Termination};
 use crate::error::{ApiError, CauseReason, FieldError};
@@ -24,6 +24,9 @@ use crate::storage::{Key, KeyValue, Revision};
 pub const ORPHAN: &str = "orphan";
 /// The finalizer under which dependents are deleted first.
 pub const FOREGROUND: &str = "foregroundDeletion";
+
+/// Verb that the deletion of an object that cannot be read needs besides.
+const UNSAFE_VERB: &str = "unsafe-delete-ignore-read-errors";
 
 /// Warning of a job's deletion that names no policy.
 const JOB_WARNING: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
@@ -100,6 +103,21 @@ impl Deletion {
             let detail = format!("Unsupported value: {}: supported values: \"All\"", json!(options.dry_run));
             error("dryRun", CauseReason::NotSupported, detail);
         }
+        if options.is_unsafe() {
+            let others = [
+                ("propagationPolicy", options.propagation_policy.is_some()),
+                ("orphanDependents", options.orphan_dependents.is_some()),
+                ("gracePeriodSeconds", options.grace_period_seconds.is_some()),
+                (
+                    "preconditions",
+                    options.precondition_uid.is_some() || options.precondition_resource_version.is_some(),
+                ),
+            ];
+            for (other, _) in others.into_iter().filter(|(_, is_set)| *is_set) {
+                let detail = format!("Invalid value: true: cannot be set together with .{other}");
+                error(UNSAFE_DELETION, CauseReason::Invalid, detail);
+            }
+        }
         if !errors.is_empty() {
             return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &errors));
         }
@@ -140,9 +158,37 @@ impl Call<'_> {
     /// DELETE of the object that the request names.
     pub(crate) fn delete(&mut self, options: &DeleteOptions) -> Result<Response, ApiError> {
         let deletion = Deletion::validate(options)?;
+        if options.is_unsafe() {
+            return Err(self.unsafe_deletion_error()?);
+        }
         self.warn_of_orphans(&deletion);
         let deleted = self.delete_object(&self.target.name, &self.key(), &deletion)?;
         self.deletion_response(&deletion, deleted)
+    }
+
+    /// Refuses a deletion that is for objects alone that cannot be read: everything that this server has stored can be.
+    fn unsafe_deletion_error(&self) -> Result<ApiError, ApiError> {
+        let (target, resource) = (self.target, self.resource());
+        let attributes = Attributes {
+            verb: UNSAFE_VERB,
+            group: &resource.group,
+            version: &resource.version,
+            resource: &resource.resource,
+            subresource: "",
+            namespace: &target.namespace,
+            name: &target.name,
+        };
+        if !self.context.authorizer.allows(self.context.user, &attributes) {
+            let why = format!("not permitted to do {}, reason: ", quoted(UNSAFE_VERB));
+            return Ok(ApiError::forbidden(&resource.group, &resource.resource, &target.name, &why));
+        }
+        let Some(stored) = self.read(&self.key())? else { return Ok(self.not_found(&target.name)) };
+        self.decode(&stored)?;
+        let why = self.storage_error(
+            "unsafe deletion is not allowed because the object is decodable from storage",
+            false,
+        );
+        Ok(self.conflict(&target.name, &why))
     }
 
     pub(crate) fn warn_of_orphans(&mut self, deletion: &Deletion) {

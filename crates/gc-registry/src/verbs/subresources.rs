@@ -6,8 +6,8 @@ use super::deletion::Deletion;
 use super::update::{Change, check_apply_options};
 use crate::admission::configured::{Operation as Admitted, Options};
 use crate::api::{
-    DeleteOptions, FieldValidation, Operation, PatchType, RequestBody, Response, WriteOptions,
-    decoding_warnings,
+    DeleteOptions, FieldValidation, Operation, PatchType, RequestBody, Response, UNSAFE_DELETION,
+    WriteOptions, decoding_warnings,
 };
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::metadata::meta;
@@ -495,5 +495,6 @@ fn delete_options(value: Option<&Value>) -> DeleteOptions {
             .into_iter()
             .map(str::to_owned)
             .collect(),
+        ignore_store_read_error: value.get(UNSAFE_DELETION).and_then(Value::as_bool).unwrap_or_default(),
     }
 }

@@ -26,6 +26,7 @@ use gc_process::collectors::{ControllerOptions, Surroundings};
 use gc_process::logging::{self, LogOptions};
 use gc_process::operations::{self, OperationsPages, PageAnswer, Pages, Protection};
 use gc_registry::admission::Plugins;
+use gc_registry::kubernetes::KubernetesVersion;
 use prometheus_client::registry::Registry;
 
 use crate::exit;
@@ -42,8 +43,8 @@ const DEFAULT_PORT: u16 = 6443;
 const SERVICE_RANGE: &str = "10.0.0.0/24";
 /// Where etcd listens by default.
 const DEFAULT_ETCD_URL: &str = "http://127.0.0.1:2379";
-/// The version of Kubernetes that `--version` reports, and that archives are named by.
-const KUBERNETES_VERSION: &str = "1.36.2";
+/// Names the version of Kubernetes to serve; it goes before the one in the name of the program's folder.
+const KUBERNETES_VERSION: &str = "KUBEGC_ENVTEST_KUBERNETES_VERSION";
 
 /// The flags of etcd that test frameworks and their users pass.
 const ETCD_FLAGS: &[Flag] = &[
@@ -87,6 +88,23 @@ pub(crate) fn called_as(name: &str) -> Option<ExitCode> {
     }
 }
 
+/// The version of Kubernetes that a program of a folder serves: that of the environment, else that of the name that
+/// setup-envtest gives such a folder, `1.37.0-linux-amd64`.
+fn kubernetes_version() -> Result<KubernetesVersion, UsageError> {
+    if let Ok(text) = std::env::var(KUBERNETES_VERSION) {
+        return text.parse().map_err(|error| UsageError::new(format!("{KUBERNETES_VERSION}: {error}")));
+    }
+    let program = std::env::current_exe().ok();
+    let folder = program.as_deref().and_then(|program| program.parent()?.file_name()?.to_str());
+    Ok(folder.and_then(version_of_folder).unwrap_or_default())
+}
+
+fn version_of_folder(name: &str) -> Option<KubernetesVersion> {
+    let (release, _) = name.split_once('-')?;
+    let (minor, _) = release.rsplit_once('.')?;
+    minor.parse().ok()
+}
+
 /// Reads the flags, and runs what they are for.
 fn program(
     name: &str,
@@ -96,6 +114,7 @@ fn program(
 ) -> anyhow::Result<ExitCode> {
     // The real programs end with 1 where a flag is unknown, and test frameworks show what is said.
     let given = flags::parse(known, arguments)?;
+    let kubernetes_version = kubernetes_version()?;
     if given.help || given.version {
         let about = format!("kubegc, called as {name}: for test frameworks.");
         print!(
@@ -103,7 +122,7 @@ fn program(
             if given.help {
                 flags::help(name, &about, known)
             } else {
-                format!("Kubernetes v{KUBERNETES_VERSION}\n")
+                format!("Kubernetes v{}\n", kubernetes_version.release())
             }
         );
         return Ok(ExitCode::SUCCESS);
@@ -174,6 +193,7 @@ fn apiserver(given: &GivenFlags) -> anyhow::Result<()> {
     // On by default in the real program, which frameworks without a controller of accounts know, and turn it off.
     enabled.push("ServiceAccount".to_owned());
     let options = ServerOptions {
+        kubernetes_version: kubernetes_version()?,
         enable_admission_plugins: enabled,
         disable_admission_plugins: plugins(given, "disable-admission-plugins")?,
         refuse_privileged: !given.switch("allow-privileged")?.unwrap_or(false),
@@ -276,6 +296,20 @@ fn etcd(given: &GivenFlags) -> anyhow::Result<()> {
 #[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
 mod tests {
     use super::*;
+
+    #[test]
+    fn folders_of_setup_envtest_name_versions() {
+        for (name, expected) in [
+            ("1.36.2-linux-amd64", Some(KubernetesVersion::V1_36)),
+            ("1.37.0-darwin-arm64", Some(KubernetesVersion::V1_37)),
+            ("1.35.0-linux-amd64", None),
+            ("1.37-linux-amd64", None),
+            ("1.37.0", None),
+            ("bin", None),
+        ] {
+            assert_eq!(version_of_folder(name), expected, "{name}");
+        }
+    }
 
     #[test]
     fn urls_of_clients_are_addresses() {

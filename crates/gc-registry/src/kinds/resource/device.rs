@@ -229,7 +229,8 @@ fn valid_range(field: &Field<'_, '_>, default: Quantity, most: Quantity, report:
     }
 }
 
-fn device_taint(field: &Field<'_, '_>, report: &mut Report) {
+/// A taint of a device.
+pub(super) fn device_taint(field: &Field<'_, '_>, report: &mut Report) {
     let (key, effect) = (field.get("key"), field.get("effect"));
     qualified(&key, report);
     taint_value(&field.get("value"), report);

@@ -1,13 +1,16 @@
 //! Compares `descriptions.jsonl` with what the published types of `k8s-openapi` say of themselves. Making the file from them here, and
 //! not in the build, spares the program their schemas: half of that crate's compile time.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi as k8s;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::Value;
 
 use super::Fields;
-use crate::schema::kinds;
+use crate::kubernetes::KubernetesVersion;
+use crate::schema::{facts, kinds};
 
 /// Adds the definitions of a type and all that it refers to, and returns the reference to it.
 type Describe = fn(&mut SchemaGenerator) -> schemars::Schema;
@@ -57,6 +60,21 @@ fn the_file_says_what_the_published_types_say() {
         text == super::FILE,
         "descriptions.jsonl is not what k8s-openapi says: run this test with KUBEGC_DESCRIBE=1"
     );
+}
+
+/// Whatever the difference of a version describes, the types of that version have.
+#[test]
+fn descriptions_of_each_version_are_of_its_types() {
+    for version in KubernetesVersion::ALL {
+        let types: BTreeMap<&str, facts::Fact> = facts::types_of(version).collect();
+        for (name, fields) in super::descriptions_of(version) {
+            let fact = name.strip_prefix(facts::PREFIX).and_then(|name| types.get(name));
+            let fact = fact.unwrap_or_else(|| panic!("{version}: {name} is described and unknown"));
+            let known: Vec<&str> = fact.fields().filter_map(|line| line.split(' ').nth(1)).collect();
+            let unknown = fields.keys().find(|field| !field.is_empty() && !known.contains(&field.as_str()));
+            assert!(known.is_empty() || unknown.is_none(), "{version}: {name}: {unknown:?}");
+        }
+    }
 }
 
 /// Further types that documents refer to.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use gc_process::UsageError;
+use gc_registry::kubernetes::KubernetesVersion;
 
-use super::KUBERNETES_VERSION;
 use super::archive::{self, Entry};
 
 /// The names under which this binary is a program of a control plane.
@@ -41,6 +41,9 @@ pub(crate) struct AssetsOptions {
     /// Also write the archive and the index that setup-envtest --index downloads; URL is where DIR will be served
     #[arg(long, value_name = "URL")]
     archive_url: Option<String>,
+    /// Version of Kubernetes that the programs serve: 1.36 or 1.37
+    #[arg(long, value_name = "VERSION", default_value_t)]
+    kubernetes_version: KubernetesVersion,
 }
 
 /// Runs it.
@@ -49,17 +52,22 @@ pub(crate) fn run(command: &EnvtestCommand) -> anyhow::Result<()> {
     let url = options.archive_url.as_deref().map(checked_url).transpose()?;
     let binary = std::env::current_exe().context("where this program is")?;
     let kubectl = on_path(KUBECTL);
-    write(&options.folder, &binary, kubectl.as_deref())?;
+    let version = options.kubernetes_version;
+    write(&options.folder, version, &binary, kubectl.as_deref())?;
     let folder = options.folder.canonicalize()?;
+    // The programs know their version by the name of their folder, if it is not the default.
+    let assets =
+        if version == KubernetesVersion::default() { folder.clone() } else { store(&folder, version) };
     let mut out = std::io::stdout().lock();
     if kubectl.is_none() {
         writeln!(out, "kubectl is not on PATH and is left out; only tests that call it need it.")?;
     }
-    writeln!(out, "export KUBEBUILDER_ASSETS={}", folder.display())?;
-    writeln!(out, "setup-envtest use {KUBERNETES_VERSION} --installed-only --bin-dir {}", folder.display())?;
+    writeln!(out, "export KUBEBUILDER_ASSETS={}", assets.display())?;
+    let release = version.release();
+    writeln!(out, "setup-envtest use {release} --installed-only --bin-dir {}", folder.display())?;
     if let Some(url) = url {
-        write_archive(&folder, url, kubectl.as_deref())?;
-        writeln!(out, "setup-envtest use {KUBERNETES_VERSION} --index {url}/{INDEX}")?;
+        write_archive(&folder, version, url, kubectl.as_deref())?;
+        writeln!(out, "setup-envtest use {release} --index {url}/{INDEX}")?;
     }
     Ok(())
 }
@@ -87,9 +95,19 @@ fn platform() -> String {
     format!("{system}-{machine}")
 }
 
+/// Where setup-envtest looks for a version.
+fn store(folder: &Path, version: KubernetesVersion) -> PathBuf {
+    folder.join(STORE).join(format!("{}-{}", version.release(), platform()))
+}
+
 /// Writes the programs, and once more where setup-envtest looks for them.
-fn write(folder: &Path, binary: &Path, kubectl: Option<&Path>) -> anyhow::Result<()> {
-    let store = folder.join(STORE).join(format!("{KUBERNETES_VERSION}-{}", platform()));
+fn write(
+    folder: &Path,
+    version: KubernetesVersion,
+    binary: &Path,
+    kubectl: Option<&Path>,
+) -> anyhow::Result<()> {
+    let store = store(folder, version);
     for folder in [folder, &store] {
         std::fs::create_dir_all(folder).map_err(|error| {
             UsageError::new(format!("cannot create the directory {}: {error}", folder.display()))
@@ -133,8 +151,14 @@ fn write_executable(path: &Path, text: &str) -> std::io::Result<()> {
 }
 
 /// Writes the archive of this platform, and an index that names it.
-fn write_archive(folder: &Path, url: &str, kubectl: Option<&Path>) -> anyhow::Result<()> {
-    let name = format!("envtest-v{KUBERNETES_VERSION}-{}.tar.gz", platform());
+fn write_archive(
+    folder: &Path,
+    version: KubernetesVersion,
+    url: &str,
+    kubectl: Option<&Path>,
+) -> anyhow::Result<()> {
+    let release = version.release();
+    let name = format!("envtest-v{release}-{}.tar.gz", platform());
     let path = folder.join(&name);
     let read = |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
     let kubectl = kubectl.map_or_else(|| Ok(NO_KUBECTL.as_bytes().to_vec()), read)?;
@@ -145,9 +169,8 @@ fn write_archive(folder: &Path, url: &str, kubectl: Option<&Path>) -> anyhow::Re
     let writing = || format!("cannot write {}", path.display());
     let file = File::create(&path).with_context(writing)?;
     let hash = archive::write(BufWriter::new(file), entries).with_context(writing)?;
-    let index = format!(
-        "releases:\n  v{KUBERNETES_VERSION}:\n    {name}:\n      hash: {hash}\n      selfLink: {url}/{name}\n"
-    );
+    let index =
+        format!("releases:\n  v{release}:\n    {name}:\n      hash: {hash}\n      selfLink: {url}/{name}\n");
     let path = folder.join(INDEX);
     std::fs::write(&path, index).with_context(|| format!("cannot write {}", path.display()))
 }
