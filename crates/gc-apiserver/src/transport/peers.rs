@@ -1,7 +1,8 @@
 //! The servers on one store: each renews a record, and the endpoints of the Service `kubernetes` are the servers with a record.
 //!
 //! A record has no time in it, because the clocks of machines differ. Each server counts, by its own clock, the time since it saw a
-//! record change, and removes one that has not changed for the time of a lease.
+//! record change, and removes one that has not changed for the time of a lease. The time in which it could not read them does not
+//! count: after an outage of the store, no server is dead because none could renew its record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -45,9 +46,9 @@ pub struct PeerTiming {
 }
 
 impl Default for PeerTiming {
-    /// Returns intervals that tolerate three missed renewals.
+    /// Returns intervals that tolerate two missed renewals.
     fn default() -> Self {
-        Self { renewal: Duration::from_secs(5), expiry: Duration::from_secs(16) }
+        Self { renewal: Duration::from_secs(3), expiry: Duration::from_secs(10) }
     }
 }
 
@@ -92,6 +93,8 @@ pub(crate) struct Peers {
     renewals: u64,
     /// Revision of each record, and the time at which this server first saw it.
     seen: BTreeMap<String, (Revision, Instant)>,
+    /// Time at which the records were read last.
+    looked: Option<Instant>,
     /// Servers with other keys that were logged.
     strangers: BTreeSet<Peer>,
 }
@@ -99,7 +102,8 @@ pub(crate) struct Peers {
 impl Peers {
     /// Creates a view without other servers.
     pub(crate) fn new(own: Peer, timing: PeerTiming) -> Self {
-        Self { own, expiry: timing.expiry, renewals: 0, seen: BTreeMap::new(), strangers: BTreeSet::new() }
+        let (seen, strangers) = (BTreeMap::new(), BTreeSet::new());
+        Self { own, expiry: timing.expiry, renewals: 0, seen, looked: None, strangers }
     }
 
     /// Writes the record of a server that starts. A failure is logged, and retried at the first renewal.
@@ -144,6 +148,11 @@ impl Peers {
 
     /// Returns the servers that are alive, and the records of those that are dead.
     fn judge(&mut self, records: Vec<ServerRecord>, now: Instant) -> (BTreeSet<Peer>, Vec<ServerRecord>) {
+        // While this server or the store stood still, so did the others, or their renewals could not be seen.
+        let gap = self.looked.replace(now).map_or(Duration::ZERO, |before| now.duration_since(before));
+        if gap > self.expiry / 2 {
+            self.seen.clear();
+        }
         let mut living = BTreeSet::from([self.own.clone()]);
         let mut dead = Vec::new();
         let mut seen = BTreeMap::new();
@@ -477,6 +486,7 @@ mod tests {
         of_first.tend(one.state(), at(1)).unwrap();
         of_second.tend(two.state(), at(9)).unwrap();
         assert_eq!(endpoints_of(one.state()), expected(&all));
+        of_first.tend(one.state(), at(6)).unwrap();
         of_first.tend(one.state(), at(11)).unwrap();
         assert_eq!(endpoints_of(one.state()), expected(&all[..2]), "the second was renewed at 9");
         // A server that starts considers all records new.
@@ -493,6 +503,29 @@ mod tests {
         leave(one.state(), shared(again)).await;
         assert_eq!(endpoints_of(one.state()).0, Vec::<String>::new());
         assert_eq!(endpoints_of(one.state()).1[SERVICE], Vec::<String>::new());
+    }
+
+    /// A regression: the first server that renewed its record after an outage of the store removed all others.
+    #[tokio::test]
+    async fn no_server_is_dead_because_the_store_could_not_be_read() {
+        let store = Arc::new(MemoryStorage::default());
+        let server = server(&store).await;
+        let mut all =
+            ["10.0.0.1:6443", "10.0.0.2:6443"].map(|address| Peers::new(peer(address, "a"), TIMING));
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        for peers in &mut all {
+            peers.tend(server.state(), at(0)).unwrap();
+        }
+        let [first, _] = &mut all;
+        let both = ["10.0.0.1:6443", "10.0.0.2:6443"];
+        // Nothing was read or written for a minute.
+        for seconds in [60, 64, 68] {
+            first.tend(server.state(), at(seconds)).unwrap();
+            assert_eq!(endpoints_of(server.state()).0, both, "at {seconds}");
+        }
+        first.tend(server.state(), at(70)).unwrap();
+        assert_eq!(endpoints_of(server.state()).0, both[..1], "the second could have renewed it since");
     }
 
     #[tokio::test]
@@ -513,7 +546,9 @@ mod tests {
         assert_eq!(slices["kubernetes"], ["10.0.0.1:6443"]);
         // The servers of the first slice die: its name goes to the next, and no other slice is left.
         let last = all.last_mut().unwrap();
-        last.tend(server.state(), at(11)).unwrap();
+        for seconds in [5, 10] {
+            last.tend(server.state(), at(seconds)).unwrap();
+        }
         let slices = endpoints_of(server.state()).1;
         assert_eq!(slices, BTreeMap::from([("kubernetes".to_owned(), vec!["fd00::1:6443".to_owned()])]));
     }

@@ -315,8 +315,11 @@ fn a_full_database() {
         assert!(!all.items.is_empty());
         assert_eq!(store.commit(when(&[], vec![put("/h/refused", "1")])), Err(StorageError::Full));
     }
+    // What is compacted before a watch has delivered it ends the watch.
+    let mut removal = store.watch(&filler, store.revision().unwrap()).unwrap();
     let removed = late.commit(when(&[], vec![delete(&filler)])).unwrap();
     assert!(matches!(removed, Committed::Done(_)), "{removed:?}");
+    assert_eq!(next_change(&mut *removal).value, None);
     let newest = store.revision().unwrap();
     operate(
         &cluster.members[0],
