@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use gc_explain::plan::{BlastRadius, Fate, Item, LostVolume, Target, gibibytes, plan as plan_deletion};
 use gc_explain::text::{count, thousands};
-use gc_explain::{Facts, GroupResource, Knowledge, Metadata, Survey};
+use gc_explain::{Facts, GroupResource, Knowledge, Metadata, Resource, Survey};
 use gc_kube::ApiClient;
 use gc_process::preflight;
 use gc_process::table::Table;
@@ -17,6 +17,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::gather::{self, Gatherer, Scope};
+use super::listable::listable;
 use super::probe::Probes;
 use super::unanswered::NotDeleted;
 use crate::output::{Answer, Output};
@@ -148,10 +149,13 @@ pub async fn ask(
         scope.namespace = only;
         survey = gatherer.survey(&scope, patience).await?;
     }
-    for (resource, metadata) in found {
-        // It could be read and may not be listed.
-        survey.observe(resource, metadata);
-    }
+    let observe_targets = |survey: &mut Survey| {
+        // They could be read and may not be listed.
+        for (resource, metadata) in &found {
+            survey.observe(*resource, metadata.clone());
+        }
+    };
+    observe_targets(&mut survey);
     let forbidden = forbidden(gatherer.client(), &planning.targets).await;
     let targets: Vec<Target> = planning.targets.iter().map(|(_, target)| target.clone()).collect();
     let mut radius = planned(gatherer, &survey, &mut facts, &targets).await?;
@@ -166,13 +170,38 @@ pub async fn ask(
         for volume in reached {
             gatherer.observe(&mut survey, &volumes, "", volume).await;
         }
+        list_cluster_scope(gatherer, &mut survey, patience).await?;
         radius = planned(gatherer, &survey, &mut facts, &targets).await?;
+        let is_elsewhere =
+            |item: &Item| item.namespace.is_empty() && item.kind.resource != "persistentvolumes";
+        if radius.items.iter().any(is_elsewhere) {
+            // What depends on it may be in any namespace.
+            survey = gatherer.survey(&Scope::default(), patience).await?;
+            observe_targets(&mut survey);
+            radius = planned(gatherer, &survey, &mut facts, &targets).await?;
+        }
     }
     planning.radius = BlastRadius { forbidden, ..radius };
     planning.unseen.extend(gather::unlisted_summary(&survey));
     let unread = facts.unseen().into_iter().take(1);
     planning.unseen.extend(unread.map(|first| format!("not everything could be read: {first}")));
     Ok(planning)
+}
+
+/// Adds the objects at cluster scope to a survey of one namespace, as far as this user may list them: a volume that goes with its claim
+/// may own such.
+async fn list_cluster_scope(
+    gatherer: &Gatherer,
+    survey: &mut Survey,
+    patience: Duration,
+) -> anyhow::Result<()> {
+    let rules = listable(gatherer.client(), "default").await;
+    let may_list = |resource: &&Resource| rules.as_ref().is_none_or(|rules| rules.contain(&resource.name));
+    let everywhere = Scope::default();
+    let resources = gatherer.examined(&everywhere);
+    let resources =
+        resources.filter(|resource| !resource.is_namespaced()).filter(may_list).cloned().collect();
+    gatherer.list_all(survey, &[(everywhere.clone(), resources)], patience).await
 }
 
 /// The namespace that is to be deleted, if it is one and nothing else.

@@ -10,9 +10,11 @@ pub(super) const LATER: &str = "works.acme.dev/later";
 pub(super) const NODE_LEASES: &str = "kube-node-lease";
 
 /// The kinds of namespaces and objects of graphs, those of definitions apart.
-pub(super) const KINDS: [&str; 9] = [
+pub(super) const KINDS: [&str; 12] = [
     "ConfigMap",
     "CustomResourceDefinition",
+    "EndpointSlice",
+    "Endpoints",
     "Lease",
     "Namespace",
     "Node",
@@ -20,9 +22,15 @@ pub(super) const KINDS: [&str; 9] = [
     "PersistentVolumeClaim",
     "Pod",
     "Secret",
+    "Service",
 ];
 /// Prefix of the kinds of generated definitions.
 pub(super) const DEFINED: &str = "Widget";
+
+/// Keeps the other objects of a graph as they are: what is about Services draws numbers of its own.
+const SERVICE_SALT: u64 = 0x5e21_71ce_0000_0001;
+/// Share of the graphs with Services, percent.
+const WITH_SERVICES: usize = 35;
 
 const POLICIES: [Option<PropagationPolicy>; 4] = [
     Some(PropagationPolicy::Background),
@@ -71,7 +79,8 @@ pub(super) struct GraphObject {
     /// By number, with whether the reference blocks.
     pub(super) owners: Vec<(usize, bool)>,
     pub(super) stray: Option<Stray>,
-    /// The node of a pod, the volume of a claim, the claim of a volume, the definition of a widget; by number.
+    /// The node of a pod, the volume of a claim, the claim of a volume, the definition of a widget, the Service of its Endpoints; by
+    /// number.
     pub(super) linked: Option<usize>,
     /// The claim that a pod uses, by number.
     pub(super) claim: Option<usize>,
@@ -116,7 +125,25 @@ impl Graph {
         if special.is_some() && random.chance(50) {
             targets = vec![special];
         }
-        Self { seed, things, earlier, targets, policy: random.pick(&POLICIES) }
+        let graph = Self { seed, things, earlier, targets, policy: random.pick(&POLICIES) };
+        graph.with_services()
+    }
+
+    /// Adds Services with what controllers make for them: Endpoints of the same name, and slices that they own.
+    fn with_services(mut self) -> Self {
+        let random = Random(self.seed ^ SERVICE_SALT);
+        let mut growth = Growth { seed: self.seed, things: std::mem::take(&mut self.things), random };
+        if growth.random.chance(WITH_SERVICES) {
+            let mut services = Vec::new();
+            for _ in 0..growth.random.pick(&[1, 1, 2]) {
+                services.push(growth.add_service());
+            }
+            if growth.random.chance(60) {
+                self.targets = vec![Some(growth.random.pick(&services))];
+            }
+        }
+        self.things = growth.things;
+        self
     }
 
     pub(super) fn namespace(&self) -> String {
@@ -166,6 +193,30 @@ impl Growth {
             is_retained,
         });
         number
+    }
+
+    fn add_service(&mut self) -> usize {
+        let older = self.things.len();
+        let service = self.add("Service", None);
+        let owner = self.random.below(older);
+        if self.random.chance(40) && self.things[owner].kind != "Lease" {
+            let blocks = self.random.chance(60);
+            self.things[service].owners.push((owner, blocks));
+        }
+        if self.random.chance(90) {
+            let endpoints = self.add("Endpoints", Some(service));
+            self.things[endpoints].name = self.things[service].name.clone();
+        }
+        for _ in 0..self.random.pick(&[0, 1, 1, 2]) {
+            let slice = self.add("EndpointSlice", Some(service));
+            self.things[slice].owners.push((service, true));
+        }
+        if self.random.chance(30) {
+            let dependent = self.add("ConfigMap", None);
+            let blocks = self.random.chance(60);
+            self.things[dependent].owners.push((service, blocks));
+        }
+        service
     }
 
     fn some(&mut self, kind: &str) -> Option<usize> {
@@ -250,6 +301,7 @@ impl Graph {
             "Lease" => "coordination.k8s.io/v1".to_owned(),
             "CustomResourceDefinition" => "apiextensions.k8s.io/v1".to_owned(),
             "Widget" => format!("g{}.acme.dev/v1", self.seed),
+            "EndpointSlice" => "discovery.k8s.io/v1".to_owned(),
             _ => "v1".to_owned(),
         }
     }
@@ -292,6 +344,19 @@ impl Graph {
                 manifest["spec"] = json!({
                     "capacity": {"storage": "1Gi"}, "accessModes": modes, "persistentVolumeReclaimPolicy": policy,
                     "csi": {"driver": "csi.acme.dev", "volumeHandle": thing.name}});
+            }
+            "Service" => {
+                let selector = json!({"app": thing.name});
+                manifest["spec"] =
+                    json!({"clusterIP": "None", "selector": selector, "ports": [{"port": 80}]});
+            }
+            "Endpoints" => manifest["subsets"] = json!([]),
+            "EndpointSlice" => {
+                manifest["addressType"] = "IPv4".into();
+                manifest["endpoints"] = json!([]);
+                let service = linked.map(|service| service.name.as_str());
+                manifest["metadata"]["labels"] = json!({"kubernetes.io/service-name": service,
+                    "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"});
             }
             "CustomResourceDefinition" => {
                 let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
