@@ -19,16 +19,28 @@ pub struct NeededRule {
 }
 
 /// Permission for Events about deletions, in addition to the rules of the collectors.
-const DELETION_EVENTS: Rule = Rule { group: "", resource: "events", names: &[], verbs: &["create", "patch"] };
+pub const DELETION_EVENTS: Rule =
+    Rule { group: "", resource: "events", names: &[], verbs: &["create", "patch"] };
+
+/// Permission to look for what nothing uses: whatever cannot be listed may use anything.
+pub const LOOK_FOR_GARBAGE: Rule = Rule { group: "*", resource: "*", names: &[], verbs: &["list"] };
 
 /// The permissions that one account needs to run all these collectors, and to write Events about their deletions: each once, and
 /// none that a star already grants. The stars come first.
 #[must_use]
 pub fn needed(controllers: &[Controller], deletion_events: bool) -> Vec<NeededRule> {
+    needed_with(controllers, deletion_events.then_some(&DELETION_EVENTS))
+}
+
+/// The permissions that one account needs to run all these collectors, and these in addition.
+#[must_use]
+pub fn needed_with<'a>(
+    controllers: &[Controller],
+    also: impl IntoIterator<Item = &'a Rule>,
+) -> Vec<NeededRule> {
     let mut wanted: BTreeMap<(&'static str, &'static str, &'static [&'static str]), BTreeSet<&'static str>> =
         BTreeMap::new();
-    let events = deletion_events.then_some(&DELETION_EVENTS);
-    for rule in controllers.iter().flat_map(|controller| controller.rules()).chain(events) {
+    for rule in controllers.iter().flat_map(|controller| controller.rules()).chain(also) {
         wanted.entry((rule.group, rule.resource, rule.names)).or_default().extend(rule.verbs);
     }
     let everywhere = wanted.remove(&("*", "*", &[])).unwrap_or_default();

@@ -4,6 +4,7 @@
 //! has been read, so that memory follows the targets and not the cluster.
 
 mod controllers;
+mod orphans;
 mod others;
 mod quarantine;
 mod references;
@@ -15,6 +16,7 @@ use gc_ownership::{Conclusion, ReferenceState};
 use gc_types::{Timestamp, parse_quantity};
 use serde_json::{Value, json};
 
+pub use orphans::{StoredVolume, UsedStorage};
 use others::Others;
 pub use quarantine::{Mark, MarkChange, UNUSED_BECAUSE};
 pub use references::{Reference, Usable, Uses};
@@ -82,6 +84,8 @@ pub enum Code {
     InvalidOwner,
     /// The object needs another that does not exist.
     MissingTarget,
+    /// A CSI driver has the volume, and no PersistentVolume names it.
+    OrphanedVolume,
     /// A collector is going to delete it.
     Due,
 }
@@ -114,14 +118,16 @@ impl Code {
             Self::OldReplicaSet => "OldReplicaSet",
             Self::InvalidOwner => "InvalidOwner",
             Self::MissingTarget => "MissingTarget",
+            Self::OrphanedVolume => "OrphanedVolume",
             Self::Due => "Due",
         }
     }
 
-    /// Reports whether it is about an object that nothing uses, and not about an error or a deletion that is due.
+    /// Reports whether it is about an object of the cluster that nothing uses, and not about an error, a deletion that is due or
+    /// storage outside.
     #[must_use]
     pub const fn is_disuse(self) -> bool {
-        !matches!(self, Self::InvalidOwner | Self::MissingTarget | Self::Due)
+        !matches!(self, Self::InvalidOwner | Self::MissingTarget | Self::OrphanedVolume | Self::Due)
     }
 
     const fn of(usable: Usable) -> Self {

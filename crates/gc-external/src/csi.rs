@@ -1,4 +1,4 @@
-//! The client of CSI drivers: deletion of volumes, over the driver's Unix socket.
+//! The client of CSI drivers: deletion and lists of volumes, over the driver's Unix socket.
 //!
 //! Before each deletion the driver is asked for its name and capabilities, so that nothing is deleted at a socket
 //! behind which another driver listens. Every call has a timeout, every answer a maximum size.
@@ -10,6 +10,6 @@ mod endpoint;
 mod error;
 pub(crate) mod protocol;
 
-pub use client::{CsiClient, Options};
+pub use client::{CsiClient, DriverVolume, Options};
 pub use endpoint::{DriverEndpoint, EndpointError};
 pub use error::CsiError;

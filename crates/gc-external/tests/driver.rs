@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use driver::{Driver, Mood};
-use gc_external::csi::{CsiClient, DriverEndpoint, Options};
+use gc_external::csi::{CsiClient, DriverEndpoint, DriverVolume, Options};
 
 const NAME: &str = "disk.example.com";
 
@@ -73,6 +73,45 @@ async fn failures_are_reported_and_a_wrong_driver_gets_no_request() {
         assert_eq!(driver.state().deletions.len(), asked, "{mood:?}");
         assert!(driver.has_volume("v"), "{mood:?}");
     }
+}
+
+#[tokio::test]
+async fn volumes_are_listed_over_all_pages_with_their_sizes() {
+    let driver = Driver::start(NAME);
+    let client = patient(&driver);
+    assert_eq!(client.list_volumes().await.unwrap(), []);
+    for name in ["a", "b", "c", "d", "e"] {
+        driver.make_volume(name);
+    }
+    driver.state().sizes.insert("b".to_owned(), (1 << 30, vec!["node-1".to_owned()]));
+    driver.state().sizes.insert("c".to_owned(), (-1, Vec::new()));
+    let listed = client.list_volumes().await.unwrap();
+    let of = |handle: &str, bytes, nodes: &[&str]| DriverVolume {
+        handle: handle.to_owned(),
+        bytes,
+        nodes: nodes.iter().map(ToString::to_string).collect(),
+    };
+    let expected = [
+        of("a", None, &[]),
+        of("b", Some(1 << 30), &["node-1"]),
+        of("c", None, &[]),
+        of("d", None, &[]),
+        of("e", None, &[]),
+    ];
+    assert_eq!(listed, expected);
+    for (mood, part) in [
+        (Mood::NoLists, "does not advertise LIST_VOLUMES"),
+        (Mood::NoController, "does not advertise the controller service"),
+        (Mood::Named("other.example.com".into()), "calls itself \"other.example.com\""),
+        (Mood::NotReady, "is not ready"),
+        (Mood::Circle, "leads to a page that it has shown"),
+        (Mood::Garbage, "rpc error"),
+    ] {
+        driver.be(mood.clone());
+        let error = client.list_volumes().await.unwrap_err().to_string();
+        assert!(error.contains(part), "{mood:?}: {error}");
+    }
+    assert!(driver.state().deletions.is_empty());
 }
 
 #[tokio::test]

@@ -15,9 +15,11 @@ pub mod formats;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod garbage;
+pub mod garbage_metrics;
 pub mod gather;
 pub mod journal;
 pub mod listable;
+pub mod orphans;
 pub mod output;
 pub mod plan;
 mod probe;

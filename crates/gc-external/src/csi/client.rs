@@ -1,6 +1,6 @@
 //! Calls to a driver.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
@@ -17,6 +17,32 @@ use crate::csi::{DriverEndpoint, protocol};
 const MAX_ANSWER_BYTES: usize = 4 << 20;
 /// Longest text of a driver that is passed on, characters.
 const LONGEST_MESSAGE: usize = 1024;
+
+/// Number of volumes that are asked for at a time; a driver may send fewer.
+const PAGE_ENTRIES: i32 = 500;
+/// Maximum number of volumes and of pages that are read of one driver.
+const MAX_VOLUMES: usize = 1_000_000;
+const MAX_PAGES: usize = 100_000;
+
+/// A volume that a driver knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverVolume {
+    /// Its handle, as `spec.csi.volumeHandle` of a PersistentVolume has it.
+    pub handle: String,
+    /// Its size, if the driver says it.
+    pub bytes: Option<u64>,
+    /// The nodes that it is attached to, by the driver's names, if the driver says them.
+    pub nodes: Vec<String>,
+}
+
+impl DriverVolume {
+    fn of(entry: protocol::ListedEntry) -> Option<Self> {
+        let volume = entry.volume.filter(|volume| !volume.volume_id.is_empty())?;
+        let bytes = u64::try_from(volume.capacity_bytes).ok().filter(|bytes| *bytes > 0);
+        let nodes = entry.status.map(|status| status.published_node_ids).unwrap_or_default();
+        Some(Self { handle: volume.volume_id, bytes, nodes })
+    }
+}
 
 /// Options of the client.
 #[derive(Clone, Copy, Debug)]
@@ -69,14 +95,41 @@ impl CsiClient {
         handle: &str,
         secrets: HashMap<String, String>,
     ) -> Result<(), CsiError> {
-        self.check().await?;
+        self.check(protocol::CREATE_DELETE_VOLUME, "CREATE_DELETE_VOLUME").await?;
         let request = protocol::DeleteVolumeRequest { volume_id: handle.to_owned(), secrets };
         let _: protocol::Empty = self.call("/csi.v1.Controller/DeleteVolume", request).await?;
         Ok(())
     }
 
-    /// Reports whether it is the expected driver, ready, and able to delete volumes.
-    async fn check(&self) -> Result<(), CsiError> {
+    /// Lists every volume that the driver knows, page by page, whoever has created it. Before that, checks the driver's identity, its
+    /// readiness, and whether it lists volumes at all.
+    pub async fn list_volumes(&self) -> Result<Vec<DriverVolume>, CsiError> {
+        self.check(protocol::LIST_VOLUMES, "LIST_VOLUMES").await?;
+        let endless = |why| CsiError::Endless { driver: self.endpoint.driver().to_owned(), why };
+        let mut volumes: Vec<DriverVolume> = Vec::new();
+        let (mut starting_token, mut tokens) = (String::new(), BTreeSet::new());
+        loop {
+            let request = protocol::ListVolumesRequest { max_entries: PAGE_ENTRIES, starting_token };
+            let page: protocol::ListVolumesResponse =
+                self.call("/csi.v1.Controller/ListVolumes", request).await?;
+            // An entry without an id is about no volume.
+            let named = page.entries.into_iter().filter_map(DriverVolume::of);
+            volumes.extend(named);
+            if page.next_token.is_empty() {
+                return Ok(volumes);
+            }
+            if !tokens.insert(page.next_token.clone()) {
+                return Err(endless("leads to a page that it has shown"));
+            }
+            if volumes.len() > MAX_VOLUMES || tokens.len() > MAX_PAGES {
+                return Err(endless("has more than is read"));
+            }
+            starting_token = page.next_token;
+        }
+    }
+
+    /// Reports whether it is the expected driver, ready, and able to do this.
+    async fn check(&self, wanted: i32, capability: &'static str) -> Result<(), CsiError> {
         let expected = self.endpoint.driver();
         let info: protocol::GetPluginInfoResponse =
             self.call("/csi.v1.Identity/GetPluginInfo", protocol::Empty {}).await?;
@@ -101,8 +154,8 @@ impl CsiClient {
         let controller: protocol::ControllerGetCapabilitiesResponse =
             self.call("/csi.v1.Controller/ControllerGetCapabilities", protocol::Empty {}).await?;
         let mut calls = controller.capabilities.iter().filter_map(|capability| capability.rpc.as_ref());
-        if !calls.any(|call| call.r#type == protocol::CREATE_DELETE_VOLUME) {
-            return Err(incapable("CREATE_DELETE_VOLUME"));
+        if !calls.any(|call| call.r#type == wanted) {
+            return Err(incapable(capability));
         }
         Ok(())
     }

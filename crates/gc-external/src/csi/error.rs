@@ -27,7 +27,7 @@ pub enum CsiError {
         /// The actual name.
         found: String,
     },
-    /// The driver says that it cannot delete volumes.
+    /// The driver says that it cannot do this.
     #[error("CSI driver {driver} does not advertise {capability}")]
     Incapable {
         /// The driver.
@@ -40,6 +40,14 @@ pub enum CsiError {
     NotReady {
         /// The driver.
         driver: String,
+    },
+    /// The driver's list of its volumes is not one that ends.
+    #[error("CSI driver {driver}: its list of volumes {why}")]
+    Endless {
+        /// The driver.
+        driver: String,
+        /// The fault.
+        why: &'static str,
     },
     /// No answer in time. The operation may still complete.
     #[error("{call}: rpc error: code = DeadlineExceeded desc = no answer within {limit:?}")]

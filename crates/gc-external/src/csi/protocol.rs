@@ -29,12 +29,32 @@ messages! {
         #[prost(message, repeated, tag = "1")] capabilities: Vec<ControllerServiceCapability>,
     }
     ControllerServiceCapability { #[prost(message, optional, tag = "1")] rpc: Option<Capability>, }
+    ListVolumesRequest {
+        #[prost(int32, tag = "1")] max_entries: i32,
+        #[prost(string, tag = "2")] starting_token: String,
+    }
+    ListVolumesResponse {
+        #[prost(message, repeated, tag = "1")] entries: Vec<ListedEntry>,
+        #[prost(string, tag = "2")] next_token: String,
+    }
+    ListedEntry {
+        #[prost(message, optional, tag = "1")] volume: Option<Volume>,
+        #[prost(message, optional, tag = "2")] status: Option<VolumeStatus>,
+    }
+    Volume {
+        #[prost(int64, tag = "1")] capacity_bytes: i64,
+        #[prost(string, tag = "2")] volume_id: String,
+    }
+    VolumeStatus { #[prost(string, repeated, tag = "1")] published_node_ids: Vec<String>, }
 }
 
 /// `PluginCapability.Service.Type.CONTROLLER_SERVICE`
 pub(crate) const CONTROLLER_SERVICE: i32 = 1;
 /// `ControllerServiceCapability.RPC.Type.CREATE_DELETE_VOLUME`
 pub(crate) const CREATE_DELETE_VOLUME: i32 = 1;
+
+/// `ControllerServiceCapability.RPC.Type.LIST_VOLUMES`
+pub(crate) const LIST_VOLUMES: i32 = 3;
 
 /// The only request with secrets: its debug output hides them.
 #[derive(Clone, PartialEq, Message)]

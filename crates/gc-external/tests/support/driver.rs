@@ -58,6 +58,49 @@ struct DeleteVolume {
     secrets: HashMap<String, String>,
 }
 
+#[derive(Clone, PartialEq, Message)]
+struct ListRequest {
+    #[prost(int32, tag = "1")]
+    max_entries: i32,
+    #[prost(string, tag = "2")]
+    starting_token: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ListAnswer {
+    #[prost(message, repeated, tag = "1")]
+    entries: Vec<ListEntry>,
+    #[prost(string, tag = "2")]
+    next_token: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ListEntry {
+    #[prost(message, optional, tag = "1")]
+    volume: Option<VolumeMessage>,
+    #[prost(message, optional, tag = "2")]
+    status: Option<StatusMessage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct VolumeMessage {
+    #[prost(int64, tag = "1")]
+    capacity_bytes: i64,
+    #[prost(string, tag = "2")]
+    volume_id: String,
+    #[prost(map = "string, string", tag = "3")]
+    volume_context: HashMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct StatusMessage {
+    #[prost(string, repeated, tag = "1")]
+    published_node_ids: Vec<String>,
+}
+
+/// Volumes that the driver lists at a time, however many are asked for.
+const LISTED_AT_ONCE: usize = 2;
+
 /// Misbehaviour of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mood {
@@ -77,6 +120,10 @@ pub enum Mood {
     NoController,
     /// Has a controller service without deletion.
     NoDeletion,
+    /// Has a controller service without lists.
+    NoLists,
+    /// Each page of its list leads to the first one.
+    Circle,
 }
 
 /// The state of the driver, and the calls that it received.
@@ -84,6 +131,8 @@ pub struct State {
     pub mood: Mood,
     /// Volume and secrets of each requested deletion, in order.
     pub deletions: Vec<(String, HashMap<String, String>)>,
+    /// Size of each volume that is listed with one, and the nodes that it is attached to.
+    pub sizes: HashMap<String, (i64, Vec<String>)>,
 }
 
 /// A driver that serves until it is dropped.
@@ -99,7 +148,8 @@ impl Driver {
     pub fn start(name: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("volumes")).unwrap();
-        let state = Arc::new(Mutex::new(State { mood: Mood::Good, deletions: Vec::new() }));
+        let state =
+            Arc::new(Mutex::new(State { mood: Mood::Good, deletions: Vec::new(), sizes: HashMap::new() }));
         let (answering, own) = (Arc::clone(&state), name.to_owned());
         let volumes = folder.path().join("volumes");
         let answers =
@@ -174,7 +224,35 @@ fn answer(state: &mut State, name: &str, volumes: &Path, path: &str, body: &[u8]
             Answer::one(&Probe { ready: Some(Flag { value: mood != Mood::NotReady }) })
         }
         "/csi.v1.Identity/GetPluginCapabilities" => Answer::one(&typed(mood != Mood::NoController)),
-        "/csi.v1.Controller/ControllerGetCapabilities" => Answer::one(&typed(mood != Mood::NoDeletion)),
+        "/csi.v1.Controller/ControllerGetCapabilities" => {
+            let mut calls = typed(mood != Mood::NoDeletion);
+            if mood != Mood::NoLists {
+                calls.capabilities.push(WrappedBody { inner: Some(TypedRequest { r#type: 3 }) });
+            }
+            Answer::one(&calls)
+        }
+        "/csi.v1.Controller/ListVolumes" => {
+            let request = ListRequest::decode(body).unwrap();
+            let mut all: Vec<String> = std::fs::read_dir(volumes)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            all.sort();
+            let start: usize = request.starting_token.parse().unwrap_or_default();
+            let end = (start + LISTED_AT_ONCE).min(all.len());
+            let entry = |name: &String| {
+                let (capacity_bytes, published_node_ids) = state.sizes.get(name).cloned().unwrap_or_default();
+                let volume_context = HashMap::from([("pool".to_owned(), "a".to_owned())]);
+                let volume = VolumeMessage { capacity_bytes, volume_id: name.clone(), volume_context };
+                ListEntry { volume: Some(volume), status: Some(StatusMessage { published_node_ids }) }
+            };
+            let next_token = match mood {
+                Mood::Circle => "0".to_owned(),
+                _ if end < all.len() => end.to_string(),
+                _ => String::new(),
+            };
+            Answer::one(&ListAnswer { entries: all[start..end].iter().map(entry).collect(), next_token })
+        }
         "/csi.v1.Controller/DeleteVolume" => {
             let request = DeleteVolume::decode(body).unwrap();
             state.deletions.push((request.volume_id.clone(), request.secrets));

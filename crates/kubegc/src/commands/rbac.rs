@@ -24,6 +24,9 @@ pub(crate) struct Options {
     /// Grant instead what the agents of nodes need for policies (`kubegc node --policies`), beside deploy/node/daemonset.yaml
     #[arg(long, conflicts_with_all = ["controllers", "deletion_events"])]
     node_policies: bool,
+    /// Grant what --garbage-metrics-interval of `kubegc run` needs: lists of everything
+    #[arg(long)]
+    garbage_metrics: bool,
     /// Name of the ServiceAccount, and of its roles and bindings
     #[arg(long, value_name = "NAME", default_value = "kubegc")]
     name: String,
@@ -57,7 +60,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
     let enabled = permissions::enabled(&options.controllers)
         .map_err(|error| UsageError::new(format!("--controllers: {error}")))?;
-    let rules = permissions::needed(&enabled, options.deletion_events);
+    let events = options.deletion_events.then_some(&permissions::DELETION_EVENTS);
+    let garbage = options.garbage_metrics.then_some(&permissions::LOOK_FOR_GARBAGE);
+    let rules = permissions::needed_with(&enabled, events.into_iter().chain(garbage));
     std::io::stdout().write_all(manifests(options, &rules).as_bytes())?;
     Ok(())
 }

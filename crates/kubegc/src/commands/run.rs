@@ -24,6 +24,7 @@ use gc_collectors::permissions::Controller;
 use gc_console::page::requester::Cluster;
 use gc_console::page::{Page, listener};
 use gc_embedded::apiserver;
+use gc_inspect::garbage_metrics::GarbageMetrics;
 use gc_inspect::resident::Resident;
 use gc_inspect::stuck_metrics::{StuckMetrics, WatchedCluster};
 use gc_kube::namespaces::NamespaceFeed;
@@ -105,6 +106,7 @@ struct Parts {
     metrics: Metrics,
     collectors: CollectorMetrics,
     stuck: StuckMetrics,
+    garbage: GarbageMetrics,
 }
 
 impl Parts {
@@ -130,6 +132,7 @@ impl Parts {
             metrics: Metrics::register(&settings.lease.lease.name, &mut catalogue),
             collectors: CollectorMetrics::register(&mut catalogue),
             stuck: StuckMetrics::register(&mut catalogue),
+            garbage: GarbageMetrics::register(&mut catalogue),
             catalogue,
             client,
             gated,
@@ -224,6 +227,11 @@ impl Parts {
         if settings.controllers.iter().any(|controller| controller.collector().for_every_kind) {
             let (client, breaker) = (self.client.clone(), self.live.breaker.clone());
             tasks.spawn(gc_kube::follow_definitions(client, breaker).boxed());
+        }
+        if let Some(interval) = settings.garbage_interval {
+            let (garbage, client, leadership) =
+                (self.garbage.clone(), self.client.clone(), self.live.leadership.clone());
+            tasks.spawn(garbage.follow(client, interval, move || leadership.leads()).boxed());
         }
         if !settings.mode.reads_only() {
             follow_orders(&self.client, settings, &self.live, tasks).await;

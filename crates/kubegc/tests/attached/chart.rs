@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gc_collectors::permissions::{Controller, Rule};
+use gc_collectors::permissions::{self, Controller, Rule};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -49,12 +49,8 @@ fn permissions() -> String {
             writeln!(text, "  - {}", rule_of(rule)).unwrap();
         }
     }
-    let events = gc_collectors::permissions::needed(&[], true);
-    assert_eq!(events.len(), 1);
-    let rule = &events[0];
-    let events =
-        json!({"group": rule.group, "resource": rule.resource, "names": rule.names, "verbs": rule.verbs});
-    writeln!(text, "deletionEvents: {events}").unwrap();
+    writeln!(text, "deletionEvents: {}", rule_of(&permissions::DELETION_EVENTS)).unwrap();
+    writeln!(text, "garbageMetrics: {}", rule_of(&permissions::LOOK_FOR_GARBAGE)).unwrap();
     text
 }
 
@@ -95,6 +91,15 @@ fn the_chart_grants_what_its_controllers_need() {
         let printed = rbac(&[&format!("--controllers={list}"), &format!("--deletion-events={events}")]);
         let printed: Vec<Value> = serde_saphyr::from_multiple(&printed).unwrap();
         assert_eq!(run_rules(&rendered.unwrap()), run_rules(&printed), "{list}, Events: {events}");
+    }
+    // Looks for leftovers read everything, whatever the collectors need.
+    for list in ["ttl-after-finished-controller", "*"] {
+        let values = [format!("controllers={{{list}}}"), "garbageMetricsInterval=1h".to_owned()];
+        let Some(rendered) = rendered_chart(&[&values[0], &values[1]]) else { return };
+        let printed = rbac(&[&format!("--controllers={list}"), "--garbage-metrics"]);
+        let printed: Vec<Value> = serde_saphyr::from_multiple(&printed).unwrap();
+        assert_eq!(run_rules(&rendered.unwrap()), run_rules(&printed), "{list}");
+        assert!(run_rules(&printed)[0][0]["verbs"].as_array().unwrap().contains(&json!("list")), "{list}");
     }
     let Some(refused) = rendered_chart(&["controllers={nosuch}"]) else { return };
     let refused = refused.unwrap_err();

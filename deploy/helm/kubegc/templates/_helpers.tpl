@@ -32,7 +32,7 @@ a name counts before the star. */ -}}
 {{- $enabled = append $enabled $collector -}}
 {{- end -}}
 {{- end -}}
-{{- toYaml (dict "collectors" $enabled "deletionEvents" $table.deletionEvents) -}}
+{{- toYaml (dict "collectors" $enabled "deletionEvents" $table.deletionEvents "garbageMetrics" $table.garbageMetrics) -}}
 {{- end }}
 
 {{- /* What the enabled collectors need, each rule once and nothing that the star grants: `{rules: [...]}`. */ -}}
@@ -41,6 +41,7 @@ a name counts before the star. */ -}}
 {{- $all := list -}}
 {{- range $enabled.collectors }}{{ $all = concat $all .rules }}{{ end -}}
 {{- if .Values.deletionEvents }}{{ $all = append $all $enabled.deletionEvents }}{{ end -}}
+{{- if .Values.garbageMetricsInterval }}{{ $all = append $all $enabled.garbageMetrics }}{{ end -}}
 {{- $wanted := dict -}}
 {{- range $all -}}
 {{- $key := printf "%s %s %s" .group .resource (join "," .names) -}}

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, ArgMatches, Args};
 use gc_collectors::permissions::Controller;
+use gc_inspect::garbage_metrics::SHORTEST_INTERVAL;
 use gc_kube::CollectorOptions;
 use gc_kube::breaker::BreakerOptions;
 use gc_kube::concurrency::ConcurrencyOptions;
@@ -18,7 +19,7 @@ use gc_process::journal::{InMemoryOnly, Journal, JournalOptions};
 use gc_process::lease::election::LeaseOptions;
 use gc_process::lease::{LeaseFlags, LeaseName};
 use gc_process::logging::LogOptions;
-use gc_process::operations::TlsFlags;
+use gc_process::operations::{self, TlsFlags};
 use gc_types::GoDuration;
 
 use super::config;
@@ -99,6 +100,9 @@ pub(crate) struct Options {
     /// Address for metrics, health, journal and debugging pages; on an address other than loopback they need TLS and a token
     #[arg(long, value_name = "ADDRESS:PORT", default_value = gc_process::local::DEFAULT_PAGES)]
     bind_address: SocketAddr,
+    /// Look for what nothing uses, as `kubegc garbage` does, at least this long after the last time, and show how much there is as metrics; reads every object [default: never]
+    #[arg(long, help_heading = operations::PAGES_HEADING, value_name = "DURATION")]
+    garbage_metrics_interval: Option<String>,
     /// Address for the page (/ui) and its API; always TLS, for users with a bearer token of the cluster [default: no page]
     #[arg(long, help_heading = HEADING_PAGE, value_name = "ADDRESS:PORT")]
     ui_bind_address: Option<SocketAddr>,
@@ -199,6 +203,8 @@ pub(super) struct Settings {
     pub(super) kept_resources: BTreeSet<Arc<str>>,
     pub(super) breaker: BreakerOptions,
     pub(super) journal: JournalPlace,
+    /// Time between two looks for leftovers, if they are wanted.
+    pub(super) garbage_interval: Option<Duration>,
     /// Notices to log once at startup.
     pub(super) notices: Vec<String>,
 }
@@ -231,6 +237,16 @@ fn duration(flag: &str, text: &str) -> Result<Duration, UsageError> {
         Ok(_) => Err(UsageError::new(format!("{flag}: {text} is negative"))),
         Err(error) => Err(UsageError::new(format!("{flag}: {error}"))),
     }
+}
+
+/// Reads the interval of looks for leftovers, which may have days.
+fn garbage_interval(text: &str) -> Result<Duration, UsageError> {
+    let refused = |why: String| UsageError::new(format!("--garbage-metrics-interval: {why}"));
+    let interval = GoDuration::parse_with_days(text).map_err(|error| refused(error.to_string()))?;
+    if interval < GoDuration::ZERO || interval.to_std() < SHORTEST_INTERVAL {
+        return Err(refused(format!("{text} is shorter than {} s", SHORTEST_INTERVAL.as_secs())));
+    }
+    Ok(interval.to_std())
 }
 
 impl Settings {
@@ -272,6 +288,11 @@ impl Settings {
             kept_resources: kept.iter().map(|resource| resource.to_lowercase().into()).collect(),
             breaker: breaker(options, given, &ours.breaker)?,
             journal: journal(options, given, &ours.journal),
+            garbage_interval: options
+                .garbage_metrics_interval
+                .as_deref()
+                .map(garbage_interval)
+                .transpose()?,
             notices,
         })
     }
@@ -322,6 +343,7 @@ impl Settings {
             ("mode", format!("{:?}", self.mode), false),
             ("observe window", format!("{:?}", self.observe_window), false),
             ("bind address", self.bind_address.to_string(), false),
+            ("garbage metrics interval", format!("{:?}", self.garbage_interval), false),
             ("page", format!("{:?}", self.ui), false),
             ("controllers", format!("{:?}", self.controllers), false),
             ("settings of controllers", format!("{:?}", self.retention), false),
