@@ -3,6 +3,7 @@
 //! What was found out ([`Facts`]) is judged by a pure function; finding it out is in [`super::examine`].
 
 mod protection;
+mod recorder;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -17,6 +18,8 @@ use gc_process::lease::orders::Orders;
 use gc_process::table::Table;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+
+pub(crate) use recorder::{FoundLease, LeaseReport, RecorderFacts};
 
 use super::surveyed::Survey;
 
@@ -63,6 +66,8 @@ pub struct Facts {
     pub(crate) unguarded: Vec<UnguardedController>,
     /// The rules of `kubegc protect`.
     pub(crate) protection: Vec<Status>,
+    /// The recorders that are known or needed.
+    pub(crate) recorders: Vec<RecorderFacts>,
     /// Findings about the objects.
     pub(crate) surveyed: Survey,
     /// APIServices that are not available, with why.
@@ -162,6 +167,7 @@ pub fn diagnose(facts: &Facts) -> Vec<Finding> {
     rivals(facts, &mut findings);
     permissions(facts, &mut findings);
     findings.extend(protection::protection(&facts.protection));
+    recorder::recorders(&facts.recorders, facts.now, &mut findings);
     apis(&facts.surveyed, &mut findings);
     unavailable(&facts.unavailable, &mut findings);
     stuck(&facts.surveyed, &mut findings);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gc_collectors::permissions::{self, Controller};
+use gc_collectors::policies::{Policy, unused};
 use gc_explain::protect::Status;
 use gc_kube::{ApiClient, push_segment};
 use gc_process::access::Access;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::attached::{self, AttachFlags, Query, QueryRequest};
 use super::collector::{self, GUESS_PATIENCE, LeaderPages};
-use super::doctor::{self, Facts, TheirCollector};
+use super::doctor::{self, Facts, FoundLease, LeaseReport, RecorderFacts, TheirCollector};
 use super::gather::{self, Gatherer, Scope};
 use super::surveyed::{self, Survey};
 use crate::output::{Answer as _, Output};
@@ -88,6 +89,7 @@ pub async fn examine(
     }
     facts.their_collector = their_collector(client).await;
     facts.protection = protection(client).await;
+    facts.recorders = recorders(client).await;
     if !facts.is_up {
         facts.unguarded = admission::unguarded(client, options.enabled).await;
         check_permissions(client, options, &lease, &mut facts).await;
@@ -163,6 +165,46 @@ async fn protection(client: &ApiClient) -> Vec<Status> {
         return Vec::new();
     };
     crate::protect::rules(&gatherer, gatherer.now).await.unwrap_or_default()
+}
+
+/// The recorders whose Leases can be found, and those that policies need.
+async fn recorders(client: &ApiClient) -> Vec<RecorderFacts> {
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/leases?labelSelector=\
+                          app.kubernetes.io%2Fname%3Dkubegc,app.kubernetes.io%2Fcomponent%3Drecorder";
+    let mut needed: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+    let policies = get(client, "/apis/kubegc.io/v1alpha1/retentionpolicies").await.unwrap_or_default();
+    for policy in policies["items"].as_array().into_iter().flatten() {
+        let name = policy["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let Ok(compiled) = Policy::compile(&policy["spec"]) else { continue };
+        if let Some(lease) = compiled.recorder() {
+            let kind = unused::kind_name(&compiled.api_version, &compiled.kind);
+            needed.entry(lease.to_string()).or_default().push((name, kind));
+        }
+    }
+    let mut found = BTreeMap::new();
+    let listed = get(client, LEASES).await.unwrap_or_default();
+    for lease in listed["items"].as_array().into_iter().flatten() {
+        let text = |field: &str| lease["metadata"][field].as_str().unwrap_or_default();
+        let name = format!("{}/{}", text("namespace"), text("name"));
+        found.insert(name, FoundLease::Present(LeaseReport::of(lease)));
+    }
+    for name in needed.keys().map(String::as_str).chain([unused::RECORDER]) {
+        let Some((namespace, lease)) = unused::lease_name(name).filter(|_| !found.contains_key(name)) else {
+            continue;
+        };
+        let place = LeaseName { namespace: namespace.to_owned(), name: lease.to_owned() };
+        let lease = match control::read(client, &place).await {
+            Ok(Some(lease)) => FoundLease::Present(LeaseReport::of(&lease)),
+            Ok(None) => FoundLease::Absent,
+            Err(error) => FoundLease::Unread(unread(&place, &error)),
+        };
+        found.insert(name.to_owned(), lease);
+    }
+    let of = |(lease, found): (String, FoundLease)| {
+        let needed = needed.get(&lease).cloned().unwrap_or_default();
+        RecorderFacts { lease, found, needed }
+    };
+    found.into_iter().map(of).collect()
 }
 
 /// A JSON answer, if it is one and a success.

@@ -89,21 +89,71 @@ struct DefinitionReader {
 
 impl DefinitionReader {
     fn new() -> Self {
-        let gvr = Gvr {
-            group: "apiextensions.k8s.io".into(),
-            version: "v1".into(),
-            resource: "customresourcedefinitions".into(),
-        };
-        let route = Route::new(ResourceInfo {
-            id: ResourceId(0),
-            gvr,
-            kind: "CustomResourceDefinition".into(),
-            scope: Scope::Cluster,
-            served_api_versions: Vec::new(),
-            watched: true,
-            comparable_versions: true,
-        });
-        Self { route }
+        Self { route: route("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition") }
+    }
+}
+
+/// The route of a cluster-scoped resource that says what a server serves.
+fn route(group: &str, resource: &str, kind: &str) -> Route {
+    Route::new(ResourceInfo {
+        id: ResourceId(0),
+        gvr: Gvr { group: group.into(), version: "v1".into(), resource: resource.into() },
+        kind: kind.into(),
+        scope: Scope::Cluster,
+        served_api_versions: Vec::new(),
+        watched: true,
+        comparable_versions: true,
+    })
+}
+
+/// Resources that say what a server serves: group, plural name, kind.
+const SERVED: [(&str, &str, &str); 2] = [
+    ("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"),
+    ("apiregistration.k8s.io", "apiservices", "APIService"),
+];
+
+/// Calls `changed` whenever a definition of custom resources or an APIService has changed, until the future is dropped. Where they
+/// cannot be watched, it is never called.
+pub async fn watch_served(client: ApiClient, changed: impl Fn() + Send) {
+    let (sink, mut news) = mpsc::channel(QUEUED_BATCHES);
+    let mut watches = JoinSet::new();
+    for (group, resource, kind) in SERVED {
+        let reader = Arc::new(ServedReader { route: route(group, resource, kind) });
+        watches.spawn(FactsWatcher::new(client.clone(), reader, sink.clone()).run().boxed());
+    }
+    while news.recv().await.is_some() {
+        changed();
+    }
+}
+
+/// Reads that something has changed, and not what.
+struct ServedReader {
+    route: Route,
+}
+
+impl Reader for ServedReader {
+    type News = ();
+
+    fn route(&self) -> &Route {
+        &self.route
+    }
+
+    fn accept(&self) -> Accept {
+        METADATA
+    }
+
+    fn started(&self) {}
+
+    fn synced(&self) {}
+
+    fn page(&self, json: &[u8]) -> Result<NewsPage<()>, FactsError> {
+        let RawPage { resource_version, continue_token, .. } = raw_page(json, &self.route.info)?;
+        Ok(NewsPage { resource_version, continue_token, items: Vec::new() })
+    }
+
+    fn line(&self, json: &[u8]) -> Result<(NewsLine<()>, String), FactsError> {
+        let (line, version) = raw_line(json, &self.route.info)?;
+        Ok((map_object(line, |_, _| ()), version))
     }
 }
 

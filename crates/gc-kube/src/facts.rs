@@ -80,6 +80,32 @@ impl FactsWatchError {
     }
 }
 
+/// State of the watch of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchState {
+    /// A list or a watch has failed and is retried.
+    Failing {
+        /// The HTTP status code, if the server has answered.
+        code: Option<u16>,
+        /// The reason in words.
+        message: String,
+    },
+    /// The objects have been listed, and every change arrives.
+    Listed,
+    /// The watch continues where it broke off: nothing was missed.
+    Resumed,
+}
+
+impl WatchState {
+    fn failing(why: &RequestEnd) -> Self {
+        let code = match why {
+            RequestEnd::Refused { code, .. } => Some(*code),
+            _ => None,
+        };
+        Self::Failing { code, message: why.to_string() }
+    }
+}
+
 /// A page of a list, as far as it is handed on.
 #[derive(Debug)]
 pub(crate) struct NewsPage<N> {
@@ -117,6 +143,8 @@ pub(crate) trait Reader: Send + Sync + 'static {
     fn failed(&self, _why: &RequestEnd) -> Option<Self::News> {
         None
     }
+    /// Takes note of the state of the watch, with each failure and with each success after one.
+    fn note(&self, _state: WatchState) {}
     fn page(&self, json: &[u8]) -> Result<NewsPage<Self::News>, FactsError>;
     /// A line of a watch, with the version of its object.
     fn line(&self, json: &[u8]) -> Result<(NewsLine<Self::News>, String), FactsError>;
@@ -250,16 +278,21 @@ impl<R: Reader> FactsWatcher<R> {
                     self.listing = true;
                     batch.push(self.reader.started());
                 }
-                // A watch that was resumed has listed nothing.
                 Signal::Synced(_) if std::mem::take(&mut self.listing) => {
                     self.has_reported_failure = false;
+                    self.reader.note(WatchState::Listed);
                     batch.push(self.reader.synced());
                 }
-                // Listed objects stay known while their watch is opened again.
-                Signal::Failing { why, .. } if !self.protocol.is_listed() && !self.has_reported_failure => {
-                    let news = self.reader.failed(&why);
-                    self.has_reported_failure = news.is_some();
-                    batch.extend(news);
+                // A watch that was resumed has listed nothing.
+                Signal::Synced(_) => self.reader.note(WatchState::Resumed),
+                Signal::Failing { why, .. } => {
+                    self.reader.note(WatchState::failing(&why));
+                    // Listed objects stay known while their watch is opened again.
+                    if !self.protocol.is_listed() && !self.has_reported_failure {
+                        let news = self.reader.failed(&why);
+                        self.has_reported_failure = news.is_some();
+                        batch.extend(news);
+                    }
                 }
                 _ => {}
             }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::connection::ApiClient;
-use crate::facts::{Accept, FactsWatcher, NewsLine, NewsPage, Reader, WHOLE};
+use crate::facts::{Accept, FactsWatcher, NewsLine, NewsPage, Reader, WHOLE, WatchState};
 use crate::raw::{RawPage, map_object, raw_line, raw_page};
 use crate::resources::Route;
 
@@ -31,6 +31,7 @@ struct ObjectReader {
     namespace: String,
     field_selector: String,
     list_begins: Box<dyn Fn() + Send + Sync>,
+    note: Box<dyn Fn(WatchState) + Send + Sync>,
 }
 
 fn news(present: bool, object: Value) -> ObjectNews {
@@ -62,6 +63,10 @@ impl Reader for ObjectReader {
         ObjectNews::Synced
     }
 
+    fn note(&self, state: WatchState) {
+        (self.note)(state);
+    }
+
     fn page(&self, json: &[u8]) -> Result<NewsPage<ObjectNews>, FactsError> {
         let RawPage { resource_version, continue_token, items } = raw_page(json, &self.route.info)?;
         let items = items.into_iter().map(ObjectNews::Present).collect();
@@ -87,6 +92,25 @@ pub async fn watch_objects(
         namespace: String::new(),
         field_selector: field_selector.to_owned(),
         list_begins: Box::new(|| {}),
+        note: Box::new(|_| {}),
+    };
+    FactsWatcher::new(client, Arc::new(reader), sink).run().await;
+}
+
+/// The same for all objects of a resource. `note` is called with each failure of the watch, and when it has recovered; what has come
+/// before is still on its way through `sink` then.
+pub async fn watch_objects_noting(
+    client: ApiClient,
+    resource: ResourceInfo,
+    sink: mpsc::Sender<Vec<ObjectNews>>,
+    note: impl Fn(WatchState) + Send + Sync + 'static,
+) {
+    let reader = ObjectReader {
+        route: Route::new(resource),
+        namespace: String::new(),
+        field_selector: String::new(),
+        list_begins: Box::new(|| {}),
+        note: Box::new(note),
     };
     FactsWatcher::new(client, Arc::new(reader), sink).run().await;
 }
@@ -106,6 +130,7 @@ pub async fn watch_object(
         namespace: namespace.to_owned(),
         field_selector: format!("metadata.name={name}"),
         list_begins: Box::new(list_begins),
+        note: Box::new(|_| {}),
     };
     FactsWatcher::new(client, Arc::new(reader), sink).relisting().run().await;
 }

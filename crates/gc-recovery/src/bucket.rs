@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::seal::Reader;
+use super::status::{ErrorCode, RecorderStatus};
 use super::store::{self, Bounds};
 
 /// Time for which records are collected before they are written.
@@ -109,18 +110,24 @@ pub(crate) struct BucketStore {
     lost: u64,
     batches: mpsc::Sender<Batch>,
     writer: JoinHandle<()>,
+    status: RecorderStatus,
 }
 
 impl BucketStore {
     /// Fails if the bucket cannot be listed.
-    pub(crate) async fn open(client: S3, prefix: &str, bounds: Bounds) -> anyhow::Result<Self> {
+    pub(crate) async fn open(
+        client: S3,
+        prefix: &str,
+        bounds: Bounds,
+        status: RecorderStatus,
+    ) -> anyhow::Result<Self> {
         let client = Arc::new(client);
         files(&client, prefix).await.context("the bucket of the records cannot be read")?;
         let (batches, queue) = mpsc::channel(QUEUED_BATCHES);
-        let writer = tokio::spawn(write(client, queue, prefix.to_owned(), bounds).boxed());
+        let writer = tokio::spawn(write(client, queue, prefix.to_owned(), bounds, status.clone()).boxed());
         let recorder = format!("{:x}", jiff::Timestamp::now().as_nanosecond());
         let (prefix, lines) = (prefix.to_owned(), Vec::new());
-        Ok(Self { prefix, recorder, number: 0, lines, times: None, lost: 0, batches, writer })
+        Ok(Self { prefix, recorder, number: 0, lines, times: None, lost: 0, batches, writer, status })
     }
 
     /// Adds the line of a record made at this time.
@@ -131,6 +138,8 @@ impl BucketStore {
                     "cannot write to the bucket; further records are dropped until it is reachable"
                 );
             }
+            self.status
+                .failed(ErrorCode::RecordsLost, &"the bucket cannot be written, and no more records wait");
             self.lost += 1;
             return;
         }
@@ -174,12 +183,18 @@ impl BucketStore {
 }
 
 /// Writes batches until there are no more, and removes what exceeds the bounds.
-async fn write(client: Arc<S3>, mut queue: mpsc::Receiver<Batch>, prefix: String, bounds: Bounds) {
+async fn write(
+    client: Arc<S3>,
+    mut queue: mpsc::Receiver<Batch>,
+    prefix: String,
+    bounds: Bounds,
+    status: RecorderStatus,
+) {
     let mut prune = tokio::time::interval(PRUNE_PERIOD);
     loop {
         tokio::select! {
             batch = queue.recv() => match batch {
-                Some(batch) => put(&client, &batch).await,
+                Some(batch) => put(&client, &batch, &status).await,
                 None => return,
             },
             _ = prune.tick() => {
@@ -191,10 +206,11 @@ async fn write(client: Arc<S3>, mut queue: mpsc::Receiver<Batch>, prefix: String
     }
 }
 
-async fn put(client: &S3, batch: &Batch) {
+async fn put(client: &S3, batch: &Batch, status: &RecorderStatus) {
     let mut pauses = Backoff::new(PAUSES.0, PAUSES.1);
     while let Err(error) = client.put(&batch.key, batch.body.clone()).await {
         let pause = pauses.next_delay();
+        status.failed(ErrorCode::BucketFailing, &error);
         tracing::warn!(%error, "records could not be written; trying again in {pause:.1?}");
         tokio::time::sleep(pause).await;
     }
@@ -348,7 +364,8 @@ mod tests {
     }
 
     async fn write_all(endpoint: &str, records: &[Record]) {
-        let mut store = BucketStore::open(client(endpoint), "shop/", BOUNDLESS).await.unwrap();
+        let mut store =
+            BucketStore::open(client(endpoint), "shop/", BOUNDLESS, RecorderStatus::default()).await.unwrap();
         for record in records {
             append(&mut store, record);
         }
@@ -375,7 +392,9 @@ mod tests {
         /// More than are queued.
         const BATCHES: usize = QUEUED_BATCHES + 4;
         let (endpoint, bucket) = serve().await;
-        let mut store = BucketStore::open(client(&endpoint), "shop/", BOUNDLESS).await.unwrap();
+        let mut store = BucketStore::open(client(&endpoint), "shop/", BOUNDLESS, RecorderStatus::default())
+            .await
+            .unwrap();
         bucket.lock().unwrap().refuses = true;
         let now = gather::now().0;
         for number in 0..BATCHES {
@@ -451,7 +470,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_bucket_that_cannot_be_read_is_reported_at_the_start() {
-        let error = BucketStore::open(client("http://127.0.0.1:1"), "", BOUNDS).await.err().unwrap();
+        let status = RecorderStatus::default();
+        let error = BucketStore::open(client("http://127.0.0.1:1"), "", BOUNDS, status).await.err().unwrap();
         let error = format!("{error:#}");
         assert!(error.starts_with("the bucket of the records cannot be read: S3: "), "{error}");
     }

@@ -6,7 +6,9 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gc_collectors::policies::unused::{HEARTBEAT_MILLISECONDS, RECORDED, kind_name, lease_name};
+use gc_collectors::policies::unused::{
+    HEARTBEAT_MILLISECONDS, NOT_RECORDED, RECORDED, RECORDER_ERROR, kind_name, lease_name,
+};
 use gc_inspect::gather;
 use gc_kube::ApiClient;
 use gc_process::UsageError;
@@ -15,6 +17,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::changes::{ChangeError, send};
+use super::status::{ErrorCode, RecorderStatus};
 
 /// Time between two renewals.
 pub(super) const PERIOD: Duration = Duration::from_millis(HEARTBEAT_MILLISECONDS.unsigned_abs());
@@ -54,6 +57,11 @@ impl Coverage {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&kind_name(api_version, kind));
     }
 
+    /// Nothing is recorded any more.
+    pub(super) fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// The kinds that are recorded now.
     fn recorded(&self) -> String {
         let kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,8 +84,8 @@ impl Heartbeat {
     }
 
     /// Renews the Lease. A failure is reported once, and ends nothing: what is recorded is recorded.
-    pub(super) async fn renew(&mut self, client: &ApiClient, coverage: &Coverage) {
-        let document = document(&self.lease, &coverage.recorded(), gather::now());
+    pub(super) async fn renew(&mut self, client: &ApiClient, coverage: &Coverage, status: &RecorderStatus) {
+        let document = document(&self.lease, &coverage.recorded(), status, gather::now());
         let failure = match tokio::time::timeout(TIMEOUT, write(client, &self.lease, &document)).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
@@ -86,18 +94,24 @@ impl Heartbeat {
         if failure.is_some() && failure != self.reported {
             let RecorderLease { namespace, name } = &self.lease;
             let error = failure.as_deref().unwrap_or_default();
+            status.failed(ErrorCode::LeaseFailing, &error);
             tracing::error!(lease = %format!("{namespace}/{name}"), error, "the Lease is not renewed: no policy deletes what is unused");
         }
         self.reported = failure;
     }
 }
 
-fn document(lease: &RecorderLease, recorded: &str, now: Timestamp) -> Value {
+fn document(lease: &RecorderLease, recorded: &str, status: &RecorderStatus, now: Timestamp) -> Value {
     let now = jiff::Timestamp::from_millisecond(now.0).unwrap_or_default();
+    let annotations = json!({
+        RECORDED: recorded, NOT_RECORDED: status.not_recorded(), RECORDER_ERROR: status.last_error(),
+    });
     json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": lease.name, "annotations": {RECORDED: recorded}},
+        // `kubegc doctor` finds the Leases of recorders by these labels.
+        "metadata": {"name": lease.name, "annotations": annotations, "labels": {
+            "app.kubernetes.io/name": "kubegc", "app.kubernetes.io/component": "recorder"}},
         "spec": {"renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()},
     })
 }
@@ -138,7 +152,7 @@ mod tests {
             EmbeddedCluster::start(Beginning::empty(Vec::new()).with_controllers(&[])).await.unwrap();
         let way = cluster.in_process("tester");
         let client = ApiClient::in_process(move |request| way.call(request));
-        let coverage = Coverage::default();
+        let (coverage, status) = (Coverage::default(), RecorderStatus::default());
         coverage.note("v1", "ConfigMap", true);
         coverage.note("v1", "Pod", false);
         coverage.note("apps/v1", "Deployment", true);
@@ -147,13 +161,13 @@ mod tests {
             let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/recorder";
             unused::Heartbeat::of(&call(&client, Method::GET, path, None).await.unwrap().1)
         };
-        heartbeat.renew(&client, &coverage).await;
+        heartbeat.renew(&client, &coverage, &status).await;
         let first = read().await;
         assert_eq!(first.recorded, ["ConfigMap", "Deployment.apps"].map(str::to_owned).into());
         coverage.note("v1", "ConfigMap", false);
         coverage.forget("apps/v1", "Deployment");
         tokio::time::sleep(Duration::from_millis(2)).await;
-        heartbeat.renew(&client, &coverage).await;
+        heartbeat.renew(&client, &coverage, &status).await;
         let second = read().await;
         assert!(second.recorded.is_empty() && second.renewed > first.renewed, "{first:?} {second:?}");
         cluster.shutdown().await;

@@ -16,6 +16,7 @@ pub mod records;
 pub mod relink;
 pub mod seal;
 pub mod signing;
+pub mod status;
 mod store;
 #[cfg(test)]
 mod tests;

@@ -119,6 +119,19 @@ impl RecordingPolicy {
         self.resources.iter().map(String::as_str).filter(move |pattern| !matches(pattern))
     }
 
+    /// Reports whether the policy may be about resources that the server does not serve yet.
+    pub(crate) fn may_gain(&self, served: &[String]) -> bool {
+        self.resources.iter().any(|pattern| pattern.contains('*')) || self.unmatched(served).next().is_some()
+    }
+
+    /// Reports whether the policy may be about resources of an API group.
+    pub(crate) fn may_concern(&self, group: &str) -> bool {
+        self.resources.iter().any(|pattern| match pattern.split_once('.') {
+            Some((_, of_group)) => name_matches(of_group, group) || pattern.starts_with('*'),
+            None => pattern.contains('*') || group.is_empty(),
+        })
+    }
+
     /// Reports whether the last state of an object is kept. The namespace is empty at cluster scope.
     #[must_use]
     pub fn keeps(&self, resource: &str, namespace: &str, name: &str) -> bool {

@@ -14,6 +14,7 @@ use gc_types::Timestamp;
 pub use super::bucket::FLUSH_PERIOD;
 use super::bucket::{self, BucketStore};
 use super::seal::{Reader, Writer};
+use super::status::{ErrorCode, RecorderStatus};
 pub use super::store::Bounds;
 use super::store::{self, RecordStore};
 
@@ -109,15 +110,24 @@ impl RecordsFlags {
         }
     }
 
-    /// Begins to write records.
-    pub async fn open(&self, writer: Writer, bounds: Bounds, now: Timestamp) -> anyhow::Result<Sink> {
+    /// Begins to write records. What goes wrong meanwhile is noted in `status`.
+    pub async fn open(
+        &self,
+        writer: Writer,
+        bounds: Bounds,
+        now: Timestamp,
+        status: RecorderStatus,
+    ) -> anyhow::Result<Sink> {
         let store = match &self.records {
-            RecordLocation::Directory(path) => Store::Directory(RecordStore::open(path, bounds, now)?),
+            RecordLocation::Directory(path) => {
+                Store::Directory(RecordStore::open(path, bounds, now, status.clone())?)
+            }
             RecordLocation::Bucket { bucket, prefix } => {
-                Store::Bucket(BucketStore::open(self.client(bucket)?, prefix, bounds).await?)
+                let client = self.client(bucket)?;
+                Store::Bucket(BucketStore::open(client, prefix, bounds, status.clone()).await?)
             }
         };
-        Ok(Sink { store, writer })
+        Ok(Sink { store, writer, status })
     }
 }
 
@@ -125,6 +135,7 @@ impl RecordsFlags {
 pub struct Sink {
     pub(crate) store: Store,
     pub(crate) writer: Writer,
+    pub(crate) status: RecorderStatus,
 }
 
 /// Where a recorder writes.
@@ -139,12 +150,13 @@ impl Sink {
     pub fn append(&mut self, record: &Record) -> anyhow::Result<()> {
         let line = self.writer.line(record)?;
         match &mut self.store {
-            Store::Directory(store) => store.append(record.at, &line),
-            Store::Bucket(store) => {
-                store.append(record.at, &line);
-                Ok(())
-            }
+            Store::Directory(store) => store.append(record.at, &line).inspect_err(|error| {
+                self.status.failed(ErrorCode::WriteFailed, error);
+            })?,
+            Store::Bucket(store) => store.append(record.at, &line),
         }
+        self.status.recorded(&record.resource, record.at);
+        Ok(())
     }
 
     /// Sends what was collected, without waiting for the answer.

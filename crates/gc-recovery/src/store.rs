@@ -2,7 +2,7 @@
 //! cut off by a crash is skipped.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Write as _};
+use std::io::{BufReader, BufWriter, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -12,6 +12,7 @@ use gc_process::private_files;
 use gc_types::Timestamp;
 
 use super::seal::Reader;
+use super::status::{ErrorCode, RecorderStatus};
 
 /// The smallest bound of a store, bytes.
 pub(crate) const SMALLEST_STORE: u64 = 1 << 20;
@@ -37,6 +38,7 @@ pub(crate) struct RecordStore {
     bounds: Bounds,
     file: BufWriter<File>,
     bytes: u64,
+    status: RecorderStatus,
 }
 
 fn files(directory: &Path) -> anyhow::Result<Vec<(i64, PathBuf)>> {
@@ -57,35 +59,74 @@ fn files(directory: &Path) -> anyhow::Result<Vec<(i64, PathBuf)>> {
     Ok(files)
 }
 
-/// Begins a file. It is the newest one, also after the clock was set back: what is written is never the first to be removed.
-fn create(directory: &Path, now: Timestamp) -> anyhow::Result<BufWriter<File>> {
-    let newest = files(directory)?.last().map_or(i64::MIN, |(begun, _)| *begun);
-    let path = directory.join(format!("deleted-{}.jsonl", now.0.max(newest.saturating_add(1))));
-    let file = private_files::open(File::options().append(true), &path);
-    Ok(BufWriter::new(file.with_context(|| format!("cannot write {}", path.display()))?))
+/// Begins a file, for which the oldest ones make room on a full disk. It is the newest one, also after the clock was set back: what is
+/// written is never the first to be removed.
+fn create_pruning(
+    directory: &Path,
+    now: Timestamp,
+    status: &RecorderStatus,
+) -> anyhow::Result<BufWriter<File>> {
+    loop {
+        let newest = files(directory)?.last().map_or(i64::MIN, |(begun, _)| *begun);
+        let path = directory.join(format!("deleted-{}.jsonl", now.0.max(newest.saturating_add(1))));
+        match private_files::open(File::options().append(true), &path) {
+            Ok(file) => return Ok(BufWriter::new(file)),
+            Err(error) if is_full(&error) => remove_oldest(directory, 0, &error, status)?,
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot write {}", path.display()));
+            }
+        }
+    }
+}
+
+/// Reports whether a disk has no room left, for anybody or for this user.
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
+/// Removes the oldest file of a full disk; fails if there are no more than are kept.
+fn remove_oldest(
+    directory: &Path,
+    keeps: usize,
+    error: &std::io::Error,
+    status: &RecorderStatus,
+) -> anyhow::Result<()> {
+    let files = files(directory)?;
+    let Some((_, oldest)) = files.first().filter(|_| files.len() > keeps) else {
+        anyhow::bail!("the disk takes no record, and there is no older file to remove: {error}");
+    };
+    tracing::error!(%error, removed = %oldest.display(), "a record could not be written; the oldest records were removed");
+    status.failed(ErrorCode::DiskFull, &format!("{error}; the oldest records were removed"));
+    std::fs::remove_file(oldest).with_context(|| format!("cannot remove {}", oldest.display()))
 }
 
 impl RecordStore {
     /// Begins a new file in the directory, which is created if it does not exist.
-    pub(crate) fn open(directory: &Path, bounds: Bounds, now: Timestamp) -> anyhow::Result<Self> {
+    pub(crate) fn open(
+        directory: &Path,
+        bounds: Bounds,
+        now: Timestamp,
+        status: RecorderStatus,
+    ) -> anyhow::Result<Self> {
         private_files::create_directory(directory)?;
-        let mut store =
-            Self { directory: directory.to_owned(), bounds, file: create(directory, now)?, bytes: 0 };
+        let file = create_pruning(directory, now, &status)?;
+        let mut store = Self { directory: directory.to_owned(), bounds, file, bytes: 0, status };
         store.prune(now)?;
         Ok(store)
     }
 
-    /// Adds the line of a record made at this time; it is with the operating system when this returns.
+    /// Adds the line of a record made at this time; it is with the operating system when this returns. On a full disk the oldest
+    /// records make room for it.
     pub(crate) fn append(&mut self, at: Timestamp, line: &str) -> anyhow::Result<()> {
         let length = line.len() as u64;
         if self.bytes > 0 && self.bytes + length > LARGEST_FILE.min(self.bounds.max_bytes / FILES) {
-            self.file = create(&self.directory, at)?;
+            self.file = create_pruning(&self.directory, at, &self.status)?;
             self.bytes = 0;
             self.prune(at)?;
         }
-        if let Err(error) = self.write(line) {
+        while let Err(error) = self.write(line) {
+            anyhow::ensure!(is_full(&error), "a record could not be written: {error}");
             self.make_room(at, &error)?;
-            self.write(line)?;
         }
         self.bytes += length;
         Ok(())
@@ -98,14 +139,11 @@ impl RecordStore {
 
     /// Removes the oldest file of a disk that is full, and begins a new one: the last line of the present one is torn.
     fn make_room(&mut self, at: Timestamp, error: &std::io::Error) -> anyhow::Result<()> {
-        let files = files(&self.directory)?;
-        let [(_, oldest), _, ..] = files.as_slice() else {
-            anyhow::bail!("the disk takes no record, and there is no older file to remove: {error}");
-        };
-        tracing::error!(%error, removed = %oldest.display(), "a record could not be written; the oldest records were removed");
-        std::fs::remove_file(oldest).with_context(|| format!("cannot remove {}", oldest.display()))?;
+        // The present one is the newest, where it is a file at all.
+        let keeps = usize::from(self.file.get_ref().metadata().is_ok_and(|metadata| metadata.is_file()));
+        remove_oldest(&self.directory, keeps, error, &self.status)?;
         // The writer holds the torn line, which must not be written again when it is dropped.
-        let torn = std::mem::replace(&mut self.file, create(&self.directory, at)?);
+        let torn = std::mem::replace(&mut self.file, create_pruning(&self.directory, at, &self.status)?);
         drop(torn.into_parts());
         self.bytes = 0;
         Ok(())
@@ -189,6 +227,10 @@ mod tests {
         store.append(record.at, &Writer::default().line(record).unwrap()).unwrap();
     }
 
+    fn open(directory: &Path, at: i64) -> RecordStore {
+        RecordStore::open(directory, BOUNDS, Timestamp(at), RecorderStatus::default()).unwrap()
+    }
+
     fn read(directory: &Path) -> Vec<Record> {
         let mut records = Vec::new();
         each(directory, &mut Reader::default(), |record| records.push(record)).unwrap();
@@ -204,7 +246,7 @@ mod tests {
     fn records_come_back_and_a_cut_line_does_not() {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("records");
-        let mut store = RecordStore::open(&directory, BOUNDS, Timestamp(1)).unwrap();
+        let mut store = open(&directory, 1);
         for name in ["a", "b"] {
             append(&mut store, &of(2, name, 1));
         }
@@ -215,7 +257,7 @@ mod tests {
         let mut text = std::fs::read(&newest).unwrap();
         text.extend(b"{\"at\":3,\"resource\":\"configmaps\",\"obj");
         std::fs::write(&newest, text).unwrap();
-        let mut store = RecordStore::open(&directory, BOUNDS, Timestamp(4)).unwrap();
+        let mut store = open(&directory, 4);
         append(&mut store, &of(4, "c", 1));
         assert_eq!(names(&directory), ["a", "b", "c"]);
         assert_eq!(read(&directory).pop(), Some(of(4, "c", 1)));
@@ -225,7 +267,7 @@ mod tests {
     #[test]
     fn hostile_files_and_lines_take_nothing_from_records() {
         let folder = tempfile::tempdir().unwrap();
-        let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(1)).unwrap();
+        let mut store = open(folder.path(), 1);
         append(&mut store, &of(2, "a", 1));
         let at = |name: &str| folder.path().join(name);
         assert!(std::process::Command::new("mkfifo").arg(at("deleted-5.jsonl")).status().unwrap().success());
@@ -249,9 +291,9 @@ mod tests {
     #[test]
     fn the_file_that_is_written_stays_after_the_clock_was_set_back() {
         let folder = tempfile::tempdir().unwrap();
-        let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(1_000_000)).unwrap();
+        let mut store = open(folder.path(), 1_000_000);
         append(&mut store, &of(1_000_000, "before", 900_000));
-        let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(5)).unwrap();
+        let mut store = open(folder.path(), 5);
         append(&mut store, &of(6, "after", 1));
         store.prune(Timestamp(2_000_000)).unwrap();
         assert_eq!(names(folder.path()), ["after"]);
@@ -260,19 +302,70 @@ mod tests {
     #[test]
     fn a_full_disk_loses_the_oldest_records_first() {
         let folder = tempfile::tempdir().unwrap();
-        let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(1)).unwrap();
+        let mut store = open(folder.path(), 1);
         append(&mut store, &of(2, "old", 1));
-        let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(5)).unwrap();
+        let mut store = open(folder.path(), 5);
         store.file = BufWriter::new(File::options().write(true).open("/dev/full").unwrap());
         append(&mut store, &of(6, "new", 1));
+        assert!(store.status.last_error().contains("DiskFull: "), "{}", store.status.last_error());
+        drop(store);
+        assert_eq!(names(folder.path()), ["new"]);
+    }
+
+    /// The next file of a store in which the last one began at `newest`, on a disk that takes nothing.
+    fn full(folder: &Path, newest: i64) {
+        std::os::unix::fs::symlink("/dev/full", folder.join(format!("deleted-{}.jsonl", newest + 1)))
+            .unwrap();
+    }
+
+    #[test]
+    fn as_many_files_go_as_one_record_needs() {
+        let folder = tempfile::tempdir().unwrap();
+        for begun in [1, 2, 3] {
+            let mut store = open(folder.path(), begun);
+            append(&mut store, &of(begun, "old", 1));
+        }
+        full(folder.path(), 3);
+        let mut store = open(folder.path(), 0);
+        append(&mut store, &of(2, "new", 1));
         drop(store);
         assert_eq!(names(folder.path()), ["new"]);
     }
 
     #[test]
+    fn a_full_disk_without_older_records_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = open(folder.path(), 1);
+        std::fs::remove_dir_all(folder.path()).unwrap();
+        std::fs::create_dir(folder.path()).unwrap();
+        store.file = BufWriter::new(File::options().write(true).open("/dev/full").unwrap());
+        let line = Writer::default().line(&of(6, "new", 1)).unwrap();
+        let error = store.append(Timestamp(6), &line).unwrap_err().to_string();
+        assert!(
+            error.starts_with("the disk takes no record, and there is no older file to remove"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn another_failure_than_a_full_disk_removes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = open(folder.path(), 1);
+        append(&mut store, &of(2, "old", 1));
+        let mut store = open(folder.path(), 5);
+        // Only for reading.
+        store.file = BufWriter::new(File::open("/dev/null").unwrap());
+        let line = Writer::default().line(&of(6, "new", 1)).unwrap();
+        let error = store.append(Timestamp(6), &line).unwrap_err();
+        assert!(error.to_string().starts_with("a record could not be written: "), "{error}");
+        drop(store);
+        assert_eq!(names(folder.path()), ["old"]);
+    }
+
+    #[test]
     fn a_store_is_bounded_by_size_and_age() {
         let folder = tempfile::tempdir().unwrap();
-        let mut store = RecordStore::open(folder.path(), BOUNDS, Timestamp(0)).unwrap();
+        let mut store = open(folder.path(), 0);
         for number in 0..100 {
             append(&mut store, &of(10 + number, &format!("r{number}"), 50_000));
             let total: u64 =

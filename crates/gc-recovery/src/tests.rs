@@ -21,6 +21,7 @@ use super::policy::RecordingPolicy;
 use super::records::{Sink, Store};
 use super::seal::{self, Reader, Trust};
 use super::signing::SigningKey;
+use super::status::RecorderStatus;
 use super::{recorder, relink, store, undo};
 
 /// The folder of a recorder has these.
@@ -173,10 +174,11 @@ async fn a_cascade_is_undone_also_by_a_second_run() {
     let key = SigningKey::open(&folder.path().join("key")).unwrap();
     // The identity file names the recorder as well.
     std::fs::write(folder.path().join(IDENTITY), format!("{identity}# {}\n", key.public())).unwrap();
-    let store =
-        store::RecordStore::open(&folder.path().join(RECORDS), policy.bounds(), gather::now()).unwrap();
+    let status = RecorderStatus::default();
+    let place = folder.path().join(RECORDS);
+    let store = store::RecordStore::open(&place, policy.bounds(), gather::now(), status.clone()).unwrap();
     let (store, writer) = (Store::Directory(store), seal::Writer::to(&[public]).signed_by(key));
-    let (client, mut sink) = (world.client.clone(), Sink { store, writer });
+    let (client, mut sink) = (world.client.clone(), Sink { store, writer, status });
     let recorder = tokio::spawn(async move { recorder::record(client, policy, &mut sink).await });
     // The watches are at work when a first deletion has been recorded.
     let probe = config_map("probe", None);

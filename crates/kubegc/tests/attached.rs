@@ -44,6 +44,8 @@ mod otlp;
 mod page;
 #[path = "attached/plans.rs"]
 mod plans;
+#[path = "attached/recorders.rs"]
+mod recorders;
 #[path = "attached/recovery.rs"]
 mod recovery;
 #[path = "attached/replicas.rs"]

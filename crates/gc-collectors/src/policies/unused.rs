@@ -17,6 +17,10 @@ pub const UNUSED_SINCE: &str = "kubegc.io/unused-since";
 pub const UNUSED_SEEN: &str = "kubegc.io/unused-seen";
 /// The annotation of a recorder's Lease that names the kinds of which it records every deletion, such as `ConfigMap,Deployment.apps`.
 pub const RECORDED: &str = "kubegc.io/recorded";
+/// The annotation that names what of its policy a recorder does not record, and why, such as `configmap=NotServed`.
+pub const NOT_RECORDED: &str = "kubegc.io/not-recorded";
+/// The annotation with the time, the code and the text of a recorder's last error.
+pub const RECORDER_ERROR: &str = "kubegc.io/recorder-error";
 /// The Lease of a recorder, unless a policy names another one.
 pub const RECORDER: &str = "kube-system/kubegc-recorder";
 /// Time after a look for which its findings count, milliseconds.

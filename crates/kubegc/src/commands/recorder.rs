@@ -1,19 +1,24 @@
 //! `kubegc recorder`: keeps the last state of deleted objects. A process and an account of its own: it may read what it records,
 //! and nothing else.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use gc_embedded::apiserver::stop_signals;
 use gc_inspect::gather;
+use gc_metrics::Catalogue;
 use gc_process::UsageError;
 use gc_process::access::Access;
 use gc_process::logging::{self, LogOptions};
+use gc_process::operations::{self, OperationsPages, Protection, TlsFlags};
 use gc_process::tasks::block_on;
 use gc_recovery::heartbeat::RecorderLease;
 use gc_recovery::policy::RecordingPolicy;
 use gc_recovery::records::RecordsFlags;
 use gc_recovery::signing::SigningKey;
+use gc_recovery::status::RecorderStatus;
 use gc_recovery::{recorder, seal};
 
 /// Options of `kubegc recorder`.
@@ -50,6 +55,11 @@ pub(crate) struct RecorderOptions {
     /// Renew this Lease, which says what is recorded: policies delete what is unused only while it is renewed (default: none; such policies expect kube-system/kubegc-recorder)
     #[arg(long, value_name = "NAMESPACE/NAME")]
     lease: Option<RecorderLease>,
+    /// Address for metrics of what is recorded and what is not, and health [default: none]; on an address other than loopback metrics need TLS and a token
+    #[arg(long, help_heading = operations::PAGES_HEADING, value_name = "ADDRESS:PORT")]
+    metrics_bind_address: Option<SocketAddr>,
+    #[command(flatten)]
+    tls: TlsFlags,
     #[command(flatten)]
     access: Access,
     #[command(flatten)]
@@ -77,7 +87,16 @@ pub(crate) fn run(options: &RecorderOptions) -> anyhow::Result<()> {
             tracing::info!(key = %key.public(), "signing records; undo --recorder-key names this key");
             writer = writer.signed_by(key);
         }
-        let mut sink = options.records.open(writer, policy.bounds(), gather::now()).await?;
+        let mut catalogue = Catalogue::default();
+        let status = RecorderStatus::register(&mut catalogue);
+        if let Some(address) = options.metrics_bind_address {
+            let shown =
+                OperationsPages { metrics: Arc::new(catalogue.into()), ready: status.ready(), pages: None };
+            let protection = Protection::of(address, &options.tls, Some(&client))?;
+            let address = operations::serve(address, shown, Arc::new(protection)).await?;
+            tracing::info!(%address, "metrics and health");
+        }
+        let mut sink = options.records.open(writer, policy.bounds(), gather::now(), status).await?;
         let done = tokio::select! {
             done = recorder::record_with_lease(client, policy, &mut sink, options.lease.clone()) => done,
             _ = stop.recv() => Ok(()),

@@ -143,10 +143,14 @@ fn permissions() -> String {
 
 fn metrics() -> String {
     let mut page = format!("# Metrics\n\nEvery metric that kubegc serves, with its labels. {ORIGIN}\n");
-    let (mut collectors, mut agent) = (Catalogue::default(), Catalogue::default());
+    let (mut collectors, mut agent, mut recorder) =
+        (Catalogue::default(), Catalogue::default(), Catalogue::default());
     gc_process::collector_metrics::CollectorMetrics::register(&mut collectors);
     gc_inspect::stuck_metrics::StuckMetrics::register(&mut collectors);
+    let mut garbage = Catalogue::default();
+    gc_inspect::garbage_metrics::GarbageMetrics::register(&mut garbage);
     gc_node::Metrics::register(&mut agent);
+    gc_recovery::status::RecorderStatus::register(&mut recorder);
     let [server, service_levels] = gc_apiserver::catalogues();
     for (heading, origin, catalogue) in [
         (
@@ -155,7 +159,9 @@ fn metrics() -> String {
             collectors,
         ),
         ("Owner references", "`kubegc run`, at `/metrics`", super::run::metrics()),
+        ("Leftovers", "`kubegc run` with `--garbage-metrics-interval`, at `/metrics`", garbage),
         ("Node agent", "`kubegc node`, at `/metrics`", agent),
+        ("Recorder", "`kubegc recorder` with `--metrics-bind-address`, at `/metrics`", recorder),
         ("API server", "`kubegc apiserver` and `kubegc up`, at `/metrics`", server),
         ("Health checks", "`kubegc apiserver` and `kubegc up`, at `/metrics/slis`", service_levels),
     ] {

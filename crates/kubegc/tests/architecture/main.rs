@@ -109,6 +109,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "gc-external",
             "gc-inspect",
             "gc-kube",
+            "gc-metrics",
             "gc-process",
             "gc-registry",
             "gc-store",

@@ -1,16 +1,15 @@
 //! `kubegc recorder`, `undo` and `relink` as people call them: signed and encrypted records, records in a bucket, and backups.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::process::Command;
 
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
 use super::aws::{self, Arrived};
+use super::recorders::{AWS, Recorder};
 use super::webhook::{SentRequest, Webhook};
 use crate::support::Kubegc;
 use crate::support_cluster::{Admin, MAPS, kubegc, until};
@@ -18,32 +17,12 @@ use crate::support_cluster::{Admin, MAPS, kubegc, until};
 /// A pair of keys as `age-keygen` makes them.
 const IDENTITY: &str = "AGE-SECRET-KEY-1QYPQXPQ9QCRSSZG2PVXQ6RS0ZQG3YYC5Z5TPWXQERGD3C8G7RUSQGPQYEE";
 const RECIPIENT: &str = "age1q73he0q5yzfu3d64msd3p6rvksnrwjk3d2598mgtmlqt9wrdr37q2vrn72";
-/// The keys of a user of the bucket.
-const AWS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret")];
 
 /// Runs a recorder with these flags while something is deleted: the ConfigMap `lost`.
 pub(super) fn record(server: &Kubegc, records: &Path, flags: &[&str], delete: impl FnOnce(&Admin)) {
     let admin = Admin::of(server);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_kubegc"))
-        .args(["recorder", "--log-level=debug", "--records"])
-        .arg(records)
-        .args(flags)
-        .env("KUBECONFIG", &server.kubeconfig)
-        .envs(AWS)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let log = Arc::<Mutex<String>>::default();
-    let written = Arc::clone(&log);
-    let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    std::thread::spawn(move || {
-        lines.map_while(Result::ok).for_each(|line| {
-            let mut log = written.lock().unwrap();
-            log.push_str(&line);
-            log.push('\n');
-        });
-    });
-    let is_recorded = |name: &str| log.lock().unwrap().contains(&format!("configmaps/{name}"));
+    let recorder = Recorder::start(server, records, flags);
+    let is_recorded = |name: &str| recorder.log().contains(&format!("configmaps/{name}"));
     // Its watch is open once it has seen one deletion.
     until("it records", || {
         admin.map("probe", None);
@@ -52,10 +31,7 @@ pub(super) fn record(server: &Kubegc, records: &Path, flags: &[&str], delete: im
     });
     delete(&admin);
     until("it is recorded", || is_recorded("lost"));
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
-        .unwrap();
-    let status = child.wait().unwrap();
-    assert!(status.success(), "{}", log.lock().unwrap());
+    assert!(recorder.end().success());
 }
 
 fn lose(admin: &Admin) {
