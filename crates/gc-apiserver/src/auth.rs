@@ -1,5 +1,6 @@
 //! Authentication and authorization: certificates, tokens, roles and escalation checks.
 
+pub(crate) mod access;
 pub(crate) mod aggregation;
 pub(crate) mod authentication;
 pub(crate) mod certificates;

@@ -1,6 +1,5 @@
 //! State that all requests share.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,10 +11,7 @@ use gc_registry::storage::Blocking;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::aggregator::Aggregator;
-use crate::auth::rbac::Rbac;
-use crate::auth::request_headers::RequestHeaders;
-use crate::auth::static_tokens::Authenticator;
-use crate::auth::tokens::TokenSigner;
+use crate::auth::access::Access;
 use crate::deadline::Caller;
 use crate::metrics::Metrics;
 use crate::serve::discovery::Discovery;
@@ -23,8 +19,9 @@ use crate::serve::extension::Extension;
 use crate::serve::openapi::OpenApi;
 use crate::serve::watching::FrameCache;
 use crate::serve::zpages::Facts;
-use crate::transport::account::{Account, MemoryBudget};
+use crate::transport::account::Account;
 use crate::transport::clients::{Clients, Limits};
+use crate::transport::server_config::ServerConfig;
 use crate::transport::stop::Stop;
 use crate::work::{Weight, Work};
 
@@ -65,16 +62,8 @@ impl Default for Clock {
 pub(crate) struct State {
     /// The registry.
     pub(crate) registry: Arc<Registry>,
-    /// Authenticator of requests.
-    pub(crate) authenticator: Authenticator,
-    /// Authorizer of requests.
-    pub(crate) rbac: Arc<Rbac>,
-    /// Service-account tokens.
-    pub(crate) signer: TokenSigner,
-    /// Proxies that say in headers who asks.
-    pub(crate) front_proxy: Option<RequestHeaders>,
-    /// True if requests without credentials are answered.
-    pub(crate) admits_anonymous: bool,
+    /// Authentication and authorization of requests.
+    pub(crate) access: Access,
     /// Aggregated servers.
     pub(crate) aggregator: Aggregator,
     /// Discovery documents.
@@ -102,64 +91,37 @@ pub(crate) struct State {
     random: SystemRandom,
 }
 
-/// The parts that a state is made of.
-pub(crate) struct StateParts {
-    /// See [`State`].
-    pub(crate) registry: Arc<Registry>,
-    /// See [`State`].
-    pub(crate) authenticator: Authenticator,
-    /// See [`State`].
-    pub(crate) rbac: Rbac,
-    /// See [`State`].
-    pub(crate) signer: TokenSigner,
-    /// See [`State`].
-    pub(crate) front_proxy: Option<RequestHeaders>,
-    /// See [`State`].
-    pub(crate) admits_anonymous: bool,
-    /// See [`State`].
-    pub(crate) aggregator: Aggregator,
-    /// See [`State`].
-    pub(crate) clock: Clock,
-    /// The flags that the server was started with.
-    pub(crate) flags: BTreeMap<String, String>,
-    /// See [`State`].
-    pub(crate) stop: Stop,
-    /// Where it listens from the start.
-    pub(crate) address: Option<SocketAddr>,
-    /// See [`State`].
-    pub(crate) extension: Option<Arc<dyn Extension>>,
-    /// Limit of the memory held for clients.
-    pub(crate) memory_budget: MemoryBudget,
-}
-
 impl State {
-    /// Puts the parts together.
-    pub(crate) fn new(parts: StateParts) -> Self {
+    /// The state of a server with this configuration. `address` is where it listens from the start.
+    pub(crate) fn new(
+        config: &ServerConfig,
+        registry: Arc<Registry>,
+        access: Access,
+        aggregator: Aggregator,
+        address: Option<SocketAddr>,
+        stop: Stop,
+    ) -> Self {
         let random = SystemRandom::new();
         let mut seed = [0; 8];
         // Without random bits nothing that follows would be safe: names, UIDs, token ids.
         random.fill(&mut seed).expect("the operating system gives random bits");
         let metrics = Metrics::new();
-        let account = Account::new(parts.memory_budget);
+        let account = Account::new(config.memory_budget);
         Self {
             work: Work::new(u64::from_le_bytes(seed), &account),
             clients: Clients::new(Limits::of_process(), account, metrics.losses.clone()),
-            registry: parts.registry,
-            authenticator: parts.authenticator,
-            rbac: Arc::new(parts.rbac),
-            signer: parts.signer,
-            front_proxy: parts.front_proxy,
-            admits_anonymous: parts.admits_anonymous,
-            aggregator: parts.aggregator,
+            registry,
+            access,
+            aggregator,
             discovery: Discovery::default(),
             openapi: OpenApi::default(),
             metrics,
             frames: Arc::default(),
-            clock: parts.clock,
-            facts: Facts::new(parts.flags),
-            stop: parts.stop,
-            address: parts.address.map_or_else(OnceLock::new, OnceLock::from),
-            extension: parts.extension,
+            clock: config.clock.clone(),
+            facts: Facts::new(config.flags.clone()),
+            stop,
+            address: address.map_or_else(OnceLock::new, OnceLock::from),
+            extension: config.extension.clone(),
             random,
         }
     }
@@ -208,7 +170,7 @@ impl State {
             is_server: false,
             time_left: &|| caller.deadline.time_left(),
             entropy: &entropy,
-            authorizer: &*self.rbac,
+            authorizer: &*self.access.rbac,
             user_agent_manager: &caller.manager,
         };
         call(&self.registry, &context)
@@ -232,7 +194,7 @@ impl State {
             is_server: true,
             time_left: &|| Duration::MAX,
             entropy: &entropy,
-            authorizer: &*self.rbac,
+            authorizer: &*self.access.rbac,
             user_agent_manager: manager,
         };
         call(&self.registry, &context)

@@ -148,7 +148,7 @@ pub(crate) async fn forward(
     let Ok(peer) = peer(state, service).await else { return Ok(unavailable("service unavailable")) };
     let mut headers = HeaderMap::new();
     for (name, value) in &request.headers {
-        if !stays_here(name) && !claims_a_user(name, state.front_proxy.as_ref()) && *name != HOST {
+        if !stays_here(name) && !claims_a_user(name, state.access.front_proxy.as_ref()) && *name != HOST {
             headers.append(name, value.clone());
         }
     }

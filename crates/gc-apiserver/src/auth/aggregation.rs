@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Keeps the rules of aggregated roles up to date for as long as the server lives.
 pub(crate) async fn keep(state: Arc<State>) {
     loop {
-        let outdated = state.rbac.rules().outdated_aggregates();
+        let outdated = state.access.rbac.rules().outdated_aggregates();
         let mut failed = false;
         for role in outdated {
             let name = role.name.clone();
@@ -36,7 +36,7 @@ pub(crate) async fn keep(state: Arc<State>) {
         if failed {
             tokio::time::sleep(PAUSE).await;
         } else {
-            state.rbac.changed().await;
+            state.access.rbac.changed().await;
         }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) async fn authenticate(
     headers: &HeaderMap,
 ) -> Result<UserInfo, ApiError> {
     if let ClientCertificate::FrontProxy(_) = certificate
-        && let Some(user) = state.front_proxy.as_ref().and_then(|names| names.user(headers))
+        && let Some(user) = state.access.front_proxy.as_ref().and_then(|names| names.user(headers))
     {
         return Ok(authenticated(user));
     }
@@ -58,14 +58,14 @@ pub(crate) async fn authenticate(
     let bearer = parts.next().is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));
     let token = parts.next().filter(|_| bearer).unwrap_or_default();
     // A client that presents a certificate wants to be identified, so a bad one is an error.
-    if token.is_empty() && (certificate.proves_nothing() || !state.admits_anonymous) {
+    if token.is_empty() && (certificate.proves_nothing() || !state.access.admits_anonymous) {
         return Err(unauthorized());
     }
     if token.is_empty() {
         let groups = vec![UNAUTHENTICATED.to_owned()];
         return Ok(UserInfo { name: ANONYMOUS.into(), groups, ..UserInfo::default() });
     }
-    match user_of_token(state, token, state.signer.audiences()).await? {
+    match user_of_token(state, token, state.access.signer.audiences()).await? {
         Some((user, _)) => Ok(user),
         None => Err(unauthorized()),
     }
@@ -77,15 +77,15 @@ pub(crate) async fn user_of_token(
     token: &str,
     audiences: &[String],
 ) -> Result<Option<(UserInfo, Vec<String>)>, ApiError> {
-    if let Some(user) = state.authenticator.user(token) {
+    if let Some(user) = state.access.static_tokens.user(token) {
         // Static tokens are good for this server alone.
-        let own = state.signer.audiences();
+        let own = state.access.signer.audiences();
         let shared: Vec<String> =
             audiences.iter().filter(|audience| own.contains(audience)).cloned().collect();
         return Ok((!shared.is_empty()).then(|| (authenticated(user.clone()), shared)));
     }
     let now = jiff::Timestamp::now().as_second();
-    let claims = match state.signer.verify(token, now, audiences) {
+    let claims = match state.access.signer.verify(token, now, audiences) {
         Ok(claims) => claims,
         Err(error) => {
             tracing::debug!(%error, "a bearer token was refused");
@@ -323,7 +323,7 @@ async fn initial_rules(
             None => return Err(ApiError::internal("the watch of roles ended")),
         }
     }
-    state.rbac.change(|rules| {
+    state.access.rbac.change(|rules| {
         rules.clear(resource);
         for (object, present) in objects {
             rules.apply(resource, &object, present);
@@ -346,7 +346,7 @@ async fn keep_following(state: Arc<State>, resource: &'static str, mut watch: gc
                 }
             };
             match object.value() {
-                Ok(value) => state.rbac.change(|rules| rules.apply(resource, value, present)),
+                Ok(value) => state.access.rbac.change(|rules| rules.apply(resource, value, present)),
                 Err(error) => tracing::error!(%error, resource, "a role or binding cannot be read"),
             }
         }

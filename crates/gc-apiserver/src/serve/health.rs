@@ -144,16 +144,16 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
         [".well-known", "openid-configuration"] => {
             let own = || format!("https://{}/openid/v1/jwks", state.advertised());
             let document = json!({
-                "issuer": state.signer.issuer(),
-                "jwks_uri": state.signer.key_set_uri().map_or_else(own, str::to_owned),
+                "issuer": state.access.signer.issuer(),
+                "jwks_uri": state.access.signer.key_set_uri().map_or_else(own, str::to_owned),
                 "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
-                "id_token_signing_alg_values_supported": state.signer.algorithms(),
+                "id_token_signing_alg_values_supported": state.access.signer.algorithms(),
             });
             Ok(for_an_hour(request.document(document.to_string().into(), "application/json")))
         }
         ["openid", "v1", "jwks"] => {
             refuse_other_types(request, "application/jwk-set+json")?;
-            let keys = state.signer.key_set().to_string();
+            let keys = state.access.signer.key_set().to_string();
             Ok(for_an_hour(request.document(keys.into(), "application/jwk-set+json")))
         }
         _ => Ok(page_not_found()),

@@ -79,7 +79,7 @@ pub(crate) async fn answer(
                     ..ApiError::bad_request("no namespace on request")
                 });
             }
-            rules(&state.rbac.rules_for(&request.user, namespace))
+            rules(&state.access.rbac.rules_for(&request.user, namespace))
         }
         "SelfSubjectReview" => json!({"userInfo": user_value(&request.user)}),
         "TokenReview" => token_review(state, &spec).await?,
@@ -216,7 +216,7 @@ fn access(state: &State, user: &UserInfo, spec: &Value) -> Value {
             })
         }
     };
-    let decision = state.rbac.decide(user, &question);
+    let decision = state.access.rbac.decide(user, &question);
     let mut status = json!({"allowed": decision.allowed});
     if !decision.reason.is_empty() {
         status["reason"] = decision.reason.into();
@@ -272,7 +272,7 @@ async fn token_review(state: &Arc<State>, spec: &Value) -> Result<Value, ApiErro
         return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
     }
     let wanted = texts(spec.get("audiences"));
-    let audiences = if wanted.is_empty() { state.signer.audiences() } else { &wanted };
+    let audiences = if wanted.is_empty() { state.access.signer.audiences() } else { &wanted };
     Ok(match authentication::user_of_token(state, token, audiences).await? {
         Some((user, shared)) => {
             json!({"authenticated": true, "user": user_value(&user), "audiences": shared})

@@ -312,7 +312,7 @@ fn authorize(
         Route::Discovery(_) | Route::Other => Question::Path { verb: &method, path: &request.path },
     };
     if let Some(wanted) = impersonation::wanted(session.unwrap_or(&request.headers))? {
-        request.user = impersonation::impersonate(&state.rbac, &request.user, &wanted, &question)?;
+        request.user = impersonation::impersonate(&state.access.rbac, &request.user, &wanted, &question)?;
     }
     request.flow = state.work.classify(&request.user, about(&question));
     let is_open = match audience {
@@ -320,7 +320,7 @@ fn authorize(
         Some(Audience::Authenticated) => authentication::is_authenticated(&request.user),
         Some(Audience::Permitted) | None => false,
     };
-    let decision = state.rbac.decide(&request.user, &question);
+    let decision = state.access.rbac.decide(&request.user, &question);
     if is_open || decision.allowed {
         return Ok(());
     }

@@ -99,7 +99,8 @@ fn issue(state: &State, mut body: Value, wanted: &TokenRequest) -> Result<(Value
     }
     let warnings = admit(state, &mut body, wanted)?;
     let spec = body["spec"].clone();
-    let seconds = state.signer.life_seconds(spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS));
+    let seconds =
+        state.access.signer.life_seconds(spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS));
     let mut audiences: Vec<String> = spec
         .get("audiences")
         .and_then(Value::as_array)
@@ -108,7 +109,7 @@ fn issue(state: &State, mut body: Value, wanted: &TokenRequest) -> Result<(Value
         .filter_map(|item| item.as_str().map(str::to_owned))
         .collect();
     if audiences.is_empty() {
-        audiences.extend_from_slice(state.signer.audiences());
+        audiences.extend_from_slice(state.access.signer.audiences());
     }
     let mut bound = KubernetesClaims {
         namespace: namespace.into(),
@@ -124,7 +125,7 @@ fn issue(state: &State, mut body: Value, wanted: &TokenRequest) -> Result<(Value
         aud: audiences.clone(),
         exp: expires,
         iat: now.as_second(),
-        iss: state.signer.issuer().to_owned(),
+        iss: state.access.signer.issuer().to_owned(),
         jti: state.uuid(),
         kubernetes: bound,
         nbf: now.as_second(),
@@ -134,7 +135,7 @@ fn issue(state: &State, mut body: Value, wanted: &TokenRequest) -> Result<(Value
     let token = if wanted.options.dry_run {
         String::new()
     } else {
-        state.signer.sign(&claims).map_err(ApiError::internal)?
+        state.access.signer.sign(&claims).map_err(ApiError::internal)?
     };
     let stamp = jiff::Timestamp::from_second(expires).map_err(ApiError::internal)?;
     body["kind"] = "TokenRequest".into();

@@ -87,19 +87,19 @@ impl InProcess {
     /// Reports whether the user may do something with a resource.
     #[must_use]
     pub fn may(&self, attributes: &Attributes<'_>) -> bool {
-        self.state.rbac.allows(&authenticated(self.user()), attributes)
+        self.state.access.rbac.allows(&authenticated(self.user()), attributes)
     }
 
     /// Reports whether the user may do something with a path that is not a resource; the verb is a method in lower case.
     #[must_use]
     pub fn may_path(&self, verb: &str, path: &str) -> bool {
-        self.state.rbac.decide(&authenticated(self.user()), &Question::Path { verb, path }).allowed
+        self.state.access.rbac.decide(&authenticated(self.user()), &Question::Path { verb, path }).allowed
     }
 
     /// The namespaces in which the user may have rights that the user does not have everywhere.
     #[must_use]
     pub fn namespaces(&self) -> Vec<String> {
-        self.state.rbac.namespaces_of(&authenticated(self.user()))
+        self.state.access.rbac.namespaces_of(&authenticated(self.user()))
     }
 
     /// Answers a request.

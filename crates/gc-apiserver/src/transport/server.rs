@@ -1,7 +1,7 @@
 //! Starting, serving and stopping.
 
 use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -23,6 +23,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
 use crate::aggregator::Aggregator;
+use crate::auth::access::Access;
 use crate::auth::authentication;
 use crate::auth::certificates::CertificateAuthority;
 use crate::auth::client_certificates::{ClientAuthorities, ConnectionCertificate};
@@ -36,10 +37,11 @@ use crate::identity::{self, Identity};
 use crate::serve::health;
 use crate::serve::service;
 use crate::serve::webhooks::Webhooks;
-use crate::state::{State, StateParts};
+use crate::state::State;
 use crate::transport::arrivals;
 use crate::transport::clients::{AdmittedConnection, Ending};
 use crate::transport::connections::{Patience, converse};
+use crate::transport::dial;
 use crate::transport::in_process::InProcess;
 use crate::transport::lent::LentConnection;
 use crate::transport::peers::{self, Peer, Peers, SharedPeers};
@@ -56,9 +58,6 @@ const PUMP_PAUSE: Duration = Duration::from_millis(50);
 
 /// Maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
-
-/// An address outside of every network (RFC 5737), by which the routing table is asked for this host's own address.
-const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -134,98 +133,43 @@ impl Server {
         let mut hosts = config.hosts.clone();
         hosts.push(address.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip()).to_string());
         hosts.extend(config.advertise.map(|address| address.to_string()));
-        let (pki, front_proxy) = load_keys(&config, hosts, &registry).await?;
-        let access = &config.access;
-        let authorities = pki.client_authorities(access.request_headers.as_ref())?;
-        let proxy = proxy_facts(&front_proxy.ca_pem, &config);
-        let identity = match &config.keys.proxy_client {
-            Some((certificate, key)) => FrontProxy::given(certificate, key)?,
-            None => front_proxy.identity,
-        };
-        let acceptor = TlsAcceptor::from(Arc::new(pki.server_config(&authorities)?));
-        let authenticator =
-            Authenticator::load(config.admin_token.as_deref(), config.token_auth_file.as_deref())
-                .map_err(|(path, detail)| StartError::TokenFile { path, detail })?;
-
-        let authority = Arc::clone(&pki.authority);
-        let client_ca = pki.client_authorities_pem.clone();
-        let credentials = AdministratorKeys {
-            ca_pem: pki.ca_pem.clone(),
-            certificate_pem: pki.admin_certificate_pem.clone(),
-            key_pem: pki.admin_key_pem.clone(),
-        };
+        let keys = Keys::load(&config, hosts, &registry).await?;
         let (stop, stopped) = oneshot::channel();
         let stopped: Stop = stopped.map(|_| ()).boxed().shared();
-        let state = Arc::new(State::new(StateParts {
-            registry: Arc::clone(&registry),
-            authenticator,
-            rbac: Rbac::new(access.authorization.clone()),
-            signer: pki.into_signer(access.tokens.clone()),
-            front_proxy: access.request_headers.clone(),
-            admits_anonymous: !access.refuses_anonymous,
-            aggregator: Aggregator::new(identity),
-            clock: config.clock.clone(),
-            flags: config.flags.clone(),
-            stop: stopped,
-            address,
-            extension: config.extension.clone(),
-            memory_budget: config.memory_budget,
-        }));
+        let acceptor = TlsAcceptor::from(Arc::new(keys.pki.server_config(&keys.clients)?));
+        let static_tokens =
+            Authenticator::load(config.admin_token.as_deref(), config.token_auth_file.as_deref())
+                .map_err(|(path, detail)| StartError::TokenFile { path, detail })?;
+        let authority = Arc::clone(&keys.pki.authority);
+        let credentials = AdministratorKeys::of(&keys.pki);
+        let facts = ServerFacts {
+            // Where there may be several servers, they keep the endpoints of the Service together.
+            address: config.reached(address).filter(|_| config.cluster.is_none()),
+            port: address.map_or(0, |address| address.port()),
+            client_ca: keys.pki.client_authorities_pem.clone(),
+            front_proxy: keys.proxies,
+        };
+        let access = Access {
+            static_tokens,
+            signer: keys.pki.into_signer(config.access.tokens.clone()),
+            front_proxy: config.access.request_headers.clone(),
+            admits_anonymous: !config.access.refuses_anonymous,
+            rbac: Arc::new(Rbac::new(config.access.authorization.clone())),
+        };
+        let aggregator = Aggregator::new(keys.aggregator);
+        let state =
+            Arc::new(State::new(&config, Arc::clone(&registry), access, aggregator, address, stopped));
         registry.verify_requests_by(crate::x509::verify_request);
         registry.call_outside_by(Arc::new(Webhooks::new(state.metrics.webhooks.clone())));
         // The pump comes first: what follows watches.
         let mut background = JoinSet::new();
         background.spawn(pump(Arc::clone(&state)).boxed());
-        let (starting, is_bootstrapped) = (Arc::clone(&state), config.is_bootstrapped);
-        let reached = address.and_then(|address| config.advertise.or_else(|| reachable(address.ip())));
-        let timing = config.cluster.as_ref().map(|cluster| cluster.timing);
-        let own = reached.zip(address).map(|(reached, address)| (reached, address.port()));
-        let peers = timing.zip(own).map(|(timing, (address, port))| {
-            Peers::new(Peer::new(address, port, &credentials.ca_pem), timing)
-        });
-        let facts = ServerFacts {
-            // Where there may be several servers, they keep the endpoints of the Service together.
-            address: reached.filter(|_| timing.is_none()),
-            port: address.map_or(0, |address| address.port()),
-            client_ca,
-            front_proxy: proxy,
-        };
-        let peers = tokio::task::spawn_blocking(move || {
-            let made = starting.as_server("kubegc", |registry, context| {
-                if is_bootstrapped {
-                    registry.follow_server(context, &facts)
-                } else {
-                    registry.bootstrap(context, &facts)
-                }
-            });
-            health::check_once(&starting);
-            made.map(|()| peers.map(|peers| Arc::new(Mutex::new(Some(peers.begin(&starting))))))
-        })
-        .await
-        .unwrap_or_else(|failure| Err(ApiError::internal(failure)))
-        .map_err(StartError::Bootstrap)?;
-        if let (Some(peers), Some(timing)) = (&peers, timing) {
-            let keeping = peers::keep(Arc::clone(&state), Arc::clone(peers), timing.renewal);
-            background.spawn(keeping.boxed());
-        }
-        crate::auth::authentication::follow_roles(&state, &mut background)
-            .await
-            .map_err(StartError::Roles)?;
-        crate::fairness::follow::follow(&state, &mut background).await.map_err(StartError::Fairness)?;
-        crate::aggregator::follow::follow(&state, &mut background).await.map_err(StartError::Aggregator)?;
-        background.spawn(maintain(Arc::clone(&state)).boxed());
-        if let Some(host) = &config.identity_host {
-            let identity = Identity::new(host, state.advertised(), &state.uuid());
-            background.spawn(identity::keep(Arc::clone(&state), identity).boxed());
-        }
-        // An etcd may have several servers, which agree on who compacts it.
-        let history_period = config.history_period.filter(|_| registry.blocks() != Blocking::Always);
-        if let Some(period) = history_period {
-            let periods = move || tokio::time::sleep(period);
-            background.spawn(expire_history(Arc::clone(&state), periods).boxed());
-        }
+        let peers = peers_of(&config, address, &credentials);
+        let peers = bootstrap(&state, facts, config.is_bootstrapped, peers).await?;
+        keep(&config, &state, peers.as_ref(), &mut background).await?;
 
-        let accepting = ListenerSettings { state: Arc::clone(&state), acceptor, authorities, patience };
+        let accepting =
+            ListenerSettings { state: Arc::clone(&state), acceptor, authorities: keys.clients, patience };
         let (mut entrance, opened) = Entrance::closed();
         if let Some((listener, _)) = listener {
             entrance.open(listener);
@@ -233,6 +177,98 @@ impl Server {
         let serving = tokio::spawn(serve(accepting, opened, background).boxed());
         let entrance = Mutex::new(entrance);
         Ok(RunningServer { credentials, entrance, authority, state, peers, stop: Some(stop), serving })
+    }
+}
+
+/// The part of this server among those on the store; `None` where the store is this server's alone, or no other machine can reach it.
+fn peers_of(
+    config: &ServerConfig,
+    address: Option<SocketAddr>,
+    credentials: &AdministratorKeys,
+) -> Option<Peers> {
+    let timing = config.cluster.as_ref()?.timing;
+    let peer = Peer::new(config.reached(address)?, address?.port(), &credentials.ca_pem);
+    Some(Peers::new(peer, timing))
+}
+
+/// Creates the objects that every cluster has, and joins the other servers on the store.
+async fn bootstrap(
+    state: &Arc<State>,
+    facts: ServerFacts,
+    is_bootstrapped: bool,
+    peers: Option<Peers>,
+) -> Result<Option<SharedPeers>, StartError> {
+    let starting = Arc::clone(state);
+    let bootstrapping = move || {
+        let made = starting.as_server("kubegc", |registry, context| {
+            if is_bootstrapped {
+                registry.follow_server(context, &facts)
+            } else {
+                registry.bootstrap(context, &facts)
+            }
+        });
+        health::check_once(&starting);
+        made.map(|()| peers.map(|peers| Arc::new(Mutex::new(Some(peers.begin(&starting))))))
+    };
+    tokio::task::spawn_blocking(bootstrapping)
+        .await
+        .unwrap_or_else(|failure| Err(ApiError::internal(failure)))
+        .map_err(StartError::Bootstrap)
+}
+
+/// Starts what a server does beside answering. When this returns, it has read the roles, flow schemas and APIServices.
+async fn keep(
+    config: &ServerConfig,
+    state: &Arc<State>,
+    peers: Option<&SharedPeers>,
+    background: &mut JoinSet<()>,
+) -> Result<(), StartError> {
+    if let (Some(peers), Some(cluster)) = (peers, &config.cluster) {
+        let keeping = peers::keep(Arc::clone(state), Arc::clone(peers), cluster.timing.renewal);
+        background.spawn(keeping.boxed());
+    }
+    crate::auth::authentication::follow_roles(state, background).await.map_err(StartError::Roles)?;
+    crate::fairness::follow::follow(state, background).await.map_err(StartError::Fairness)?;
+    crate::aggregator::follow::follow(state, background).await.map_err(StartError::Aggregator)?;
+    background.spawn(maintain(Arc::clone(state)).boxed());
+    if let Some(host) = &config.identity_host {
+        let identity = Identity::new(host, state.advertised(), &state.uuid());
+        background.spawn(identity::keep(Arc::clone(state), identity).boxed());
+    }
+    // An etcd may have several servers, which agree on who compacts it.
+    let history_period = config.history_period.filter(|_| state.registry.blocks() != Blocking::Always);
+    if let Some(period) = history_period {
+        let periods = move || tokio::time::sleep(period);
+        background.spawn(expire_history(Arc::clone(state), periods).boxed());
+    }
+    Ok(())
+}
+
+/// Keys and certificates of a server.
+struct Keys {
+    pki: Pki,
+    /// Authorities of clients' certificates.
+    clients: ClientAuthorities,
+    /// The certificate by which aggregated servers know this server.
+    aggregator: dial::Identity,
+    /// Proxies that aggregated servers may trust.
+    proxies: FrontProxyFacts,
+}
+
+impl Keys {
+    async fn load(
+        config: &ServerConfig,
+        hosts: Vec<String>,
+        registry: &Arc<Registry>,
+    ) -> Result<Self, PkiError> {
+        let (pki, front_proxy) = load_keys(config, hosts, registry).await?;
+        let clients = pki.client_authorities(config.access.request_headers.as_ref())?;
+        let proxies = proxy_facts(&front_proxy.ca_pem, config);
+        let aggregator = match &config.keys.proxy_client {
+            Some((certificate, key)) => FrontProxy::given(certificate, key)?,
+            None => front_proxy.identity,
+        };
+        Ok(Self { pki, clients, aggregator, proxies })
     }
 }
 
@@ -307,6 +343,16 @@ struct AdministratorKeys {
     key_pem: String,
 }
 
+impl AdministratorKeys {
+    fn of(pki: &Pki) -> Self {
+        Self {
+            ca_pem: pki.ca_pem.clone(),
+            certificate_pem: pki.admin_certificate_pem.clone(),
+            key_pem: pki.admin_key_pem.clone(),
+        }
+    }
+}
+
 /// Returns the proxies that aggregated servers may trust: this server, and those that it trusts itself.
 fn proxy_facts(own_ca: &str, config: &ServerConfig) -> FrontProxyFacts {
     let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
@@ -335,17 +381,6 @@ fn proxy_facts(own_ca: &str, config: &ServerConfig) -> FrontProxyFacts {
     facts.group_headers.clone_from(&given.groups);
     facts.extra_prefixes.clone_from(&given.extra_prefixes);
     facts
-}
-
-/// The address that the Service `kubernetes` leads to: where the server listens, or this host's own address if that is
-/// for this host alone. The socket only asks the routing table; it sends nothing.
-fn reachable(address: IpAddr) -> Option<IpAddr> {
-    if !address.is_loopback() && !address.is_unspecified() {
-        return Some(address);
-    }
-    let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect((ELSEWHERE, 9)).ok()?;
-    Some(socket.local_addr().ok()?.ip())
 }
 
 impl RunningServer {

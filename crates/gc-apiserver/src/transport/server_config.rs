@@ -1,7 +1,7 @@
 //! Configuration of a server.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,9 @@ use crate::transport::peers::PeerTiming;
 
 /// The history of one to two such periods is kept, as kube-apiserver keeps it in etcd: page tokens expire by age, too.
 const HISTORY_PERIOD: Duration = Duration::from_mins(5);
+
+/// An address outside of every network (RFC 5737), by which the routing table is asked for this host's own address.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 /// The configuration of the server.
 #[derive(Clone)]
@@ -106,6 +109,22 @@ impl ServerConfig {
             history_period: Some(HISTORY_PERIOD),
         }
     }
+
+    /// The address by which others reach a server that listens at `address`.
+    pub(crate) fn reached(&self, address: Option<SocketAddr>) -> Option<IpAddr> {
+        address.and_then(|address| self.advertise.or_else(|| reachable(address.ip())))
+    }
+}
+
+/// The address that the Service `kubernetes` leads to: where the server listens, or this host's own address if that is
+/// for this host alone. The socket only asks the routing table; it sends nothing.
+fn reachable(address: IpAddr) -> Option<IpAddr> {
+    if !address.is_loopback() && !address.is_unspecified() {
+        return Some(address);
+    }
+    let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect((ELSEWHERE, 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
 }
 
 impl std::fmt::Debug for ServerConfig {
