@@ -119,8 +119,8 @@ pub struct ServerOptions {
     /// so that each accepts the tokens and kubeconfigs of all; further lines are former secrets
     #[arg(long, value_name = "FILE")]
     pub cluster_key_file: Option<PathBuf>,
-    /// Address at which pods and other servers reach this server, for the Service `kubernetes` [default: the address of --listen,
-    /// or this host's own if that is a loopback address]
+    /// Address at which pods and other servers reach this server, for the Service `kubernetes` [default: the address of
+    /// --bind-address, or this host's own if that is a loopback address]
     #[arg(long, value_name = "IP")]
     pub advertise_address: Option<IpAddr>,
     /// Bearer token of an administrator
