@@ -19,9 +19,7 @@ use crate::serve::extension::Extension;
 use crate::serve::openapi::OpenApi;
 use crate::serve::watching::FrameCache;
 use crate::serve::zpages::Facts;
-use crate::transport::account::Account;
-use crate::transport::clients::{Clients, Limits};
-use crate::transport::server_config::ServerConfig;
+use crate::transport::clients::Clients;
 use crate::transport::stop::Stop;
 use crate::work::{Weight, Work};
 
@@ -88,44 +86,11 @@ pub(crate) struct State {
     pub(crate) extension: Option<Arc<dyn Extension>>,
     /// Connections, and the memory held for them.
     pub(crate) clients: Arc<Clients>,
-    random: SystemRandom,
+    /// Source of random bits.
+    pub(crate) random: SystemRandom,
 }
 
 impl State {
-    /// The state of a server with this configuration. `address` is where it listens from the start.
-    pub(crate) fn new(
-        config: &ServerConfig,
-        registry: Arc<Registry>,
-        access: Access,
-        aggregator: Aggregator,
-        address: Option<SocketAddr>,
-        stop: Stop,
-    ) -> Self {
-        let random = SystemRandom::new();
-        let mut seed = [0; 8];
-        // Without random bits nothing that follows would be safe: names, UIDs, token ids.
-        random.fill(&mut seed).expect("the operating system gives random bits");
-        let metrics = Metrics::new();
-        let account = Account::new(config.memory_budget);
-        Self {
-            work: Work::new(u64::from_le_bytes(seed), &account),
-            clients: Clients::new(Limits::of_process(), account, metrics.losses.clone()),
-            registry,
-            access,
-            aggregator,
-            discovery: Discovery::default(),
-            openapi: OpenApi::default(),
-            metrics,
-            frames: Arc::default(),
-            clock: config.clock.clone(),
-            facts: Facts::new(config.flags.clone()),
-            stop,
-            address: address.map_or_else(OnceLock::new, OnceLock::from),
-            extension: config.extension.clone(),
-            random,
-        }
-    }
-
     /// `host:port` that clients on this machine can use; the name that it has in every cluster while it listens nowhere.
     pub(crate) fn advertised(&self) -> String {
         match self.address.get() {

@@ -157,8 +157,7 @@ impl Server {
             rbac: Arc::new(Rbac::new(config.access.authorization.clone())),
         };
         let aggregator = Aggregator::new(keys.aggregator);
-        let state =
-            Arc::new(State::new(&config, Arc::clone(&registry), access, aggregator, address, stopped));
+        let state = Arc::new(config.state(Arc::clone(&registry), access, aggregator, address, stopped));
         registry.verify_requests_by(crate::x509::verify_request);
         registry.call_outside_by(Arc::new(Webhooks::new(state.metrics.webhooks.clone())));
         // The pump comes first: what follows watches.

@@ -3,18 +3,30 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use gc_registry::Registry;
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+use crate::aggregator::Aggregator;
+use crate::auth::access::Access;
 use crate::auth::cluster_keys::ClusterSecret;
 use crate::auth::pki::GivenKeys;
 use crate::auth::rbac::AuthorizationMode;
 use crate::auth::request_headers::RequestHeaders;
 use crate::auth::tokens::TokenSettings;
+use crate::metrics::Metrics;
+use crate::serve::discovery::Discovery;
 use crate::serve::extension::Extension;
-use crate::state::Clock;
-use crate::transport::account::MemoryBudget;
+use crate::serve::openapi::OpenApi;
+use crate::serve::zpages::Facts;
+use crate::state::{Clock, State};
+use crate::transport::account::{Account, MemoryBudget};
+use crate::transport::clients::{Clients, Limits};
 use crate::transport::peers::PeerTiming;
+use crate::transport::stop::Stop;
+use crate::work::Work;
 
 /// The history of one to two such periods is kept, as kube-apiserver keeps it in etcd: page tokens expire by age, too.
 const HISTORY_PERIOD: Duration = Duration::from_mins(5);
@@ -87,6 +99,40 @@ pub struct AccessConfig {
 }
 
 impl ServerConfig {
+    /// Makes the state of a server with this configuration. `address` is where it listens from the start.
+    pub(crate) fn state(
+        &self,
+        registry: Arc<Registry>,
+        access: Access,
+        aggregator: Aggregator,
+        address: Option<SocketAddr>,
+        stop: Stop,
+    ) -> State {
+        let random = SystemRandom::new();
+        let mut seed = [0; 8];
+        // Without random bits nothing that follows would be safe: names, UIDs, token ids.
+        random.fill(&mut seed).expect("the operating system gives random bits");
+        let metrics = Metrics::new();
+        let account = Account::new(self.memory_budget);
+        State {
+            work: Work::new(u64::from_le_bytes(seed), &account),
+            clients: Clients::new(Limits::of_process(), account, metrics.losses.clone()),
+            registry,
+            access,
+            aggregator,
+            discovery: Discovery::default(),
+            openapi: OpenApi::default(),
+            metrics,
+            frames: Arc::default(),
+            clock: self.clock.clone(),
+            facts: Facts::new(self.flags.clone()),
+            stop,
+            address: address.map_or_else(OnceLock::new, OnceLock::from),
+            extension: self.extension.clone(),
+            random,
+        }
+    }
+
     /// A server at this address that keeps its keys in memory, has no tokens, and asks roles alone.
     #[must_use]
     pub fn at(listen: SocketAddr) -> Self {
