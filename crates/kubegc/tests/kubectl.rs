@@ -272,8 +272,8 @@ fn kinds_of_another_version_are_explained_applied_and_shown() {
         "metadata": {"name": "secrets"}, "spec": {"resource": {"group": "", "resource": "secrets"}},
     });
     let text = migration.to_string();
-    kubectl(&server, &["apply", "--server-side", "--validate=strict", "-f", "-"], &text);
-    kubectl(&server, &["apply", "--server-side", "--validate=strict", "-f", "-"], &text);
+    kubectl(&server, &["apply", "--server-side", "-f", "-"], &text);
+    kubectl(&server, &["apply", "--server-side", "-f", "-"], &text);
     let table = kubectl(&server, &["get", "storageversionmigrations", "--no-headers"], "");
     assert!(table.starts_with("secrets "), "{table}");
     kubectl(&server, &["delete", "storageversionmigration", "secrets"], "");
