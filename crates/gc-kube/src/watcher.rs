@@ -313,6 +313,9 @@ impl Watcher {
                 WatchEvent::Deleted(metadata) => {
                     named(&metadata)?;
                     self.protocol.reached(&metadata.resource_version);
+                    if metadata.uid.is_empty() {
+                        continue;
+                    }
                     let gone = metadata.observed(self.route.info.id, &mut self.interner);
                     batch.push(Event::Removed {
                         key: gone.key,

@@ -12,6 +12,7 @@ mod observe;
 mod outcomes;
 mod retry;
 mod ring;
+mod sight;
 mod verdict;
 mod verifications;
 mod virtual_nodes;

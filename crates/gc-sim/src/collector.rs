@@ -32,7 +32,6 @@ use crate::retention::{LookUp, Retention, kind_of_key};
 use crate::saboteur::Saboteur;
 use crate::server::Server;
 use crate::story::{DiscoveryFault, Story, StreamFault};
-use crate::unlisted::UnlistedKinds;
 use crate::watching::Watcher;
 
 /// A request on its way to the server.
@@ -54,8 +53,6 @@ pub struct Flight {
     pub known: Vec<bool>,
     /// Number of times that part of a list, or an older change, had been delivered to the collector again.
     pub set_back: u64,
-    /// The kinds that its collector had not listed since the store was restored.
-    pub unlisted: UnlistedKinds,
     /// Deciding collector.
     pub collector: usize,
     /// The kind that it is about, if the collector knew it when it was sent.
@@ -141,8 +138,6 @@ pub struct Collector {
     pub candidate: Option<Candidate>,
     /// Number of events delivered.
     pub events: u64,
-    /// The kinds that have not been listed since the store was restored.
-    unlisted: UnlistedKinds,
     next_own_effect: u64,
     /// Redeliveries by watches that have ended.
     redelivered: u64,
@@ -182,7 +177,6 @@ impl Collector {
             paused: false,
             candidate: None,
             events: 0,
-            unlisted: UnlistedKinds::default(),
             next_own_effect: u64::MAX,
             redelivered: 0,
             former: vec![0; KINDS.len()],
@@ -285,7 +279,7 @@ impl Collector {
         let absences = about.and_then(|(_, uid)| Some(ledger?.absences(uid?)));
         let unknown_since = about.and_then(|(key, _)| ledger?.unknown_since(&key.name));
         let known = (0..KINDS.len()).map(|kind| self.known.contains_key(&kind)).collect();
-        let (unlisted, collector) = (self.unlisted, self.number);
+        let collector = self.number;
         self.requests.push(Flight {
             effect,
             number,
@@ -296,7 +290,6 @@ impl Collector {
             known,
             set_back: self.redelivered
                 + self.watchers.values().map(|watcher| watcher.redelivered).sum::<u64>(),
-            unlisted,
             collector,
             kind,
             part,
@@ -477,7 +470,6 @@ impl Collector {
                 flight.delivered[kind] = delivered;
             }
             // Policies have watches of their own.
-            flight.unlisted = policies.unlisted(&member);
             flight.set_back = policies.redelivered(&member);
             if self.saboteur.is(Defect::PolicyRepeats) {
                 twin = Some(Flight { number: None, policy: Some(member.clone()), ..flight.clone() });
@@ -674,11 +666,7 @@ impl Collector {
         }
         for id in self.watchers.keys().copied().collect::<Vec<_>>() {
             self.break_stream(id, StreamFault::Expired, server);
-            if let Some(watcher) = self.watchers.get_mut(&id) {
-                watcher.relisted = false;
-            }
         }
-        self.unlisted = UnlistedKinds::all();
         let answered = std::mem::take(&mut self.returns).into_iter().map(|answer| answer.flight);
         let lost: Vec<Flight> = answered.chain(std::mem::take(&mut self.requests)).collect();
         for flight in lost {
@@ -696,7 +684,7 @@ impl Collector {
         let Some(mut watcher) = self.watchers.remove(&id) else { return false };
         let events = watcher.read(id, most, server);
         // Back before the engine acts on what is delivered: requests note how far the watches are.
-        let (kind, is_listed) = (watcher.kind, watcher.relisted);
+        let kind = watcher.kind;
         self.watchers.insert(id, watcher);
         let any = !events.is_empty();
         for (event, object) in events {
@@ -705,9 +693,6 @@ impl Collector {
                 retention.observe(kind, &event, object.as_deref(), steady, &mut self.saboteur);
             }
             self.observe(event, server);
-        }
-        if is_listed {
-            self.unlisted.listed(kind);
         }
         any
     }

@@ -118,6 +118,8 @@ pub enum Defect {
     LeaseNodeUnread,
     EmptyObjectBelieved,
     RecreationBelieved,
+    UnversionedRemovalBelieved,
+    MisnamedRemovalBelieved,
 }
 
 impl Defect {
@@ -141,6 +143,8 @@ impl Defect {
             Self::RemovalBelieved => &[Lie::RemovedBefore, Lie::RemovedElsewhere],
             Self::EmptyObjectBelieved => &[Lie::Unreadable],
             Self::RecreationBelieved => &[Lie::OtherUids],
+            Self::UnversionedRemovalBelieved => &[Lie::RemovedUnversioned],
+            Self::MisnamedRemovalBelieved => &[Lie::RemovedUnderAnotherName],
             _ if self.is_credulity() => &Lie::OMISSIONS,
             _ => &[],
         }
@@ -176,7 +180,7 @@ impl Defect {
 }
 
 /// Every defect, its name on the command line, and what it is.
-pub const DEFECTS: [(Defect, &str, &str); 108] = [
+pub const DEFECTS: [(Defect, &str, &str); 110] = [
     (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
     (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
     (Defect::OwnersUnguarded, "owners-unguarded", "references are patched without UID and version"),
@@ -416,6 +420,16 @@ pub const DEFECTS: [(Defect, &str, &str); 108] = [
         Defect::RecreationBelieved,
         "recreation-believed",
         "an object that has another UID in a list was recreated: no live read confirms that the former one is gone",
+    ),
+    (
+        Defect::UnversionedRemovalBelieved,
+        "unversioned-removal-believed",
+        "a removal at no version counts as one that is newer than the object",
+    ),
+    (
+        Defect::MisnamedRemovalBelieved,
+        "misnamed-removal-believed",
+        "a removal under the name of another object counts as that of the object with its UID",
     ),
 ];
 

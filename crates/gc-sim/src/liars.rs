@@ -24,8 +24,17 @@ use crate::story::Story;
 const BEHIND: u64 = 12;
 /// Lead over the server that a list claims.
 const AHEAD: u64 = 7;
-/// One world in this number has a list with other UIDs; the seeds of all other worlds keep the lie that they had before there was this one.
-const WORLDS_PER_OTHER_UIDS: u64 = 23;
+/// The lies of some worlds by the remainder of their seed; the seeds of all other worlds keep the lie that they had before there were
+/// these.
+const BY_REMAINDER: [(u64, Lie); 5] = [
+    (0, Lie::OtherUids),
+    (4, Lie::RemovedUnversioned),
+    (8, Lie::RemovedUnderAnotherName),
+    (12, Lie::AddedElsewhere),
+    (16, Lie::BookmarkAhead),
+];
+/// What seeds are divided by for that.
+const WORLDS_PER_LIE: u64 = 23;
 
 /// A lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +65,14 @@ pub enum Lie {
     RemovedBefore,
     /// A watch reports the removal of what lives in another resource.
     RemovedElsewhere,
+    /// A watch reports the removal of what lives, as of no version.
+    RemovedUnversioned,
+    /// A watch reports the removal of what lives under the name of another object.
+    RemovedUnderAnotherName,
+    /// A watch delivers an object of another resource.
+    AddedElsewhere,
+    /// A watch says that it is further than the server.
+    BookmarkAhead,
     /// A live read is answered with 404 about another object.
     NotFoundOther,
     /// A live read is answered with 404 about the same name in another resource.
@@ -93,7 +110,7 @@ pub enum LieChannel {
 
 impl Lie {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 27] = [
         Self::Empty,
         Self::Short,
         Self::Twice,
@@ -117,6 +134,10 @@ impl Lie {
         Self::BarrierEmpty,
         Self::BarrierShort,
         Self::OtherUids,
+        Self::RemovedUnversioned,
+        Self::RemovedUnderAnotherName,
+        Self::AddedElsewhere,
+        Self::BookmarkAhead,
     ];
 
     /// Those that leave objects out of the list of a watch.
@@ -140,6 +161,10 @@ impl Lie {
             Self::Revived => "lies: ADDED for what is gone",
             Self::RemovedBefore => "lies: DELETED of an earlier version",
             Self::RemovedElsewhere => "lies: DELETED in another resource",
+            Self::RemovedUnversioned => "lies: DELETED without a version",
+            Self::RemovedUnderAnotherName => "lies: DELETED under another name",
+            Self::AddedElsewhere => "lies: ADDED in another resource",
+            Self::BookmarkAhead => "lies: a bookmark ahead of the server",
             Self::NotFoundOther => "lies: 404 about another object",
             Self::NotFoundElsewhere => "lies: 404 about another resource",
             Self::NotFoundNameless => "lies: 404 about nothing",
@@ -167,7 +192,13 @@ impl Lie {
             | Self::OtherUids
             | Self::Unversioned
             | Self::Unreadable => LieChannel::Lists,
-            Self::Revived | Self::RemovedBefore | Self::RemovedElsewhere => LieChannel::Watches,
+            Self::Revived
+            | Self::RemovedBefore
+            | Self::RemovedElsewhere
+            | Self::RemovedUnversioned
+            | Self::RemovedUnderAnotherName
+            | Self::AddedElsewhere
+            | Self::BookmarkAhead => LieChannel::Watches,
             Self::NotFoundOther
             | Self::NotFoundElsewhere
             | Self::NotFoundNameless
@@ -197,9 +228,10 @@ impl Liar {
     #[must_use]
     pub fn of(story: &Story) -> Self {
         let mut random = Random::new(story.seed ^ 0x006c_6961_7273);
-        let mut lie = random.pick(&Lie::ALL[..Lie::ALL.len() - 1]);
-        if story.seed.is_multiple_of(WORLDS_PER_OTHER_UIDS) {
-            lie = Lie::OtherUids;
+        let mut lie = random.pick(&Lie::ALL[..Lie::ALL.len() - BY_REMAINDER.len()]);
+        let remainder = story.seed % WORLDS_PER_LIE;
+        if let Some((_, other)) = BY_REMAINDER.iter().find(|(of, _)| *of == remainder) {
+            lie = *other;
         }
         let steps = story.steps.len().max(1);
         Self { lie, at: steps / 6 + random.below(steps - steps / 6), salt: random.next() }
@@ -251,22 +283,37 @@ pub(crate) fn another_uid(uid: &Uid) -> Uid {
     Uid::new(&uid.to_string().chars().map(other).collect::<String>())
 }
 
-/// Returns the object that a liar reports in a watch of this kind, and the version at which it reports its removal, if that is the
-/// lie.
-pub(crate) fn event_instead(
-    (lie, salt): (Lie, u64),
-    kind: &Kind,
-    server: &Server,
-) -> Option<(Arc<Object>, Option<u64>)> {
+/// An event that a liar reports in a watch.
+pub(crate) enum LiarEvent {
+    /// The object is there.
+    Added(Arc<Object>),
+    /// It was removed at this version, under its own name if none is given.
+    Removed { object: Arc<Object>, version: u64, name: Option<&'static str> },
+    /// The watch is this far.
+    Progress(u64),
+}
+
+/// Returns what a liar reports in a watch of this kind.
+pub(crate) fn event_instead((lie, salt): (Lie, u64), kind: &Kind, server: &Server) -> Option<LiarEvent> {
+    let removed = |version, name| {
+        living_object(kind, salt, server).map(|object| LiarEvent::Removed { object, version, name })
+    };
+    let elsewhere = || {
+        let other = &KINDS[Random::new(salt).below(KINDS.len())];
+        let is_other = (other.group, other.resource) != (kind.group, kind.resource);
+        is_other.then(|| living_object(other, salt, server)).flatten()
+    };
+    let now = server.revision();
     match lie {
-        Lie::Revived => Some((gone_object(kind, salt, server)?, None)),
-        Lie::RemovedBefore => Some((living_object(kind, salt, server)?, Some(1))),
+        Lie::Revived => gone_object(kind, salt, server).map(LiarEvent::Added),
+        Lie::RemovedBefore => removed(1, None),
+        Lie::RemovedUnversioned => removed(0, None),
+        Lie::RemovedUnderAnotherName => removed(now + 1, Some("another")),
         Lie::RemovedElsewhere => {
-            let other = &KINDS[Random::new(salt).below(KINDS.len())];
-            let is_other = (other.group, other.resource) != (kind.group, kind.resource);
-            let object = living_object(if is_other { other } else { return None }, salt, server)?;
-            Some((object, Some(server.revision())))
+            elsewhere().map(|object| LiarEvent::Removed { object, version: now, name: None })
         }
+        Lie::AddedElsewhere => elsewhere().map(LiarEvent::Added),
+        Lie::BookmarkAhead => Some(LiarEvent::Progress(now + AHEAD)),
         _ => None,
     }
 }

@@ -35,7 +35,6 @@ pub mod small;
 pub mod story;
 pub mod tenants;
 pub mod truth;
-pub mod unlisted;
 pub mod verdicts;
 pub mod violation;
 mod watching;

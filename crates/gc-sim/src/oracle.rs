@@ -9,7 +9,6 @@ use gc_types::{
 use crate::collector::{Collector, Flight};
 use crate::performed::Part;
 use crate::truth::{OwnerState, TrueChange, TrueObject, Truth};
-use crate::unlisted::UnlistedKinds;
 use crate::verdicts::deletes;
 use crate::violation::{Violation, broken};
 
@@ -20,8 +19,6 @@ const WITHDRAWN_WAIT: i64 = 260_000;
 /// Cases that the oracles do not judge, with counts; each is explained in `docs/proof.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exemptions {
-    /// Decided before its collector had listed a kind that the decision is based on, after the store was put back.
-    pub restored: u64,
     /// A DELETE with the UID alone met an object that had changed since (4.5, L16).
     pub uid_only: u64,
     /// A client changed the policy of a running deletion, or another collector ended it.
@@ -43,7 +40,6 @@ pub struct Exemptions {
 impl Exemptions {
     /// Adds those of another world.
     pub fn add(&mut self, other: &Self) {
-        self.restored += other.restored;
         self.uid_only += other.uid_only;
         self.raced += other.raced;
         self.gaps += other.gaps;
@@ -108,13 +104,6 @@ impl Oracle {
         let Some(before) = &change.before else {
             return broken("scope", "a collector created something".to_owned());
         };
-        if scene.flight.unlisted.has(before.kind) {
-            self.exemptions.restored += 1;
-            if let Request::RemoveFinalizer { uid, .. } = &scene.flight.effect.request {
-                self.gaps.insert(uid.clone(), change.revision);
-            }
-            return Ok(());
-        }
         match &scene.flight.effect.request {
             Request::Delete { uid, policy, .. } => {
                 same_object(before, uid)?;
@@ -134,11 +123,6 @@ impl Oracle {
             | Request::Guarded { .. }
             | Request::Outside { .. } => broken("scope", format!("a read changed {}", before.show())),
         }
-    }
-
-    /// Returns true if the collector had not listed the kind of an owner since the store was restored.
-    fn is_restored(scene: &Scene<'_>, owner: &OwnerReference) -> bool {
-        Truth::kind_meant(owner).is_some_and(|kind| scene.flight.unlisted.has(kind))
     }
 
     /// Reports whether what an owner does now could not be known to the collector.
@@ -171,7 +155,6 @@ impl Oracle {
             match state {
                 OwnerState::Waits => {}
                 OwnerState::Absent => self.judge_orphan(scene, target, owner)?,
-                _ if Self::is_restored(scene, owner) => self.exemptions.restored += 1,
                 OwnerState::Lives | OwnerState::Orphans if Self::is_raced(scene, uid) => {
                     self.exemptions.raced += 1;
                 }
@@ -227,7 +210,7 @@ impl Oracle {
             let blocks = object.owners.iter().any(|owner| {
                 Truth::leads_to(object, owner, target) && since(owner).is_some_and(|since| since <= delivered)
             });
-            if blocks && !scene.flight.unlisted.has(dependent.kind) {
+            if blocks {
                 let message =
                     format!("{} is deleted before {}, which blocks it", target.show(), dependent.show());
                 return broken("order", message);
@@ -265,7 +248,6 @@ impl Oracle {
             let state = scene.truth.owner_state(&before.object, owner);
             match state {
                 OwnerState::Waits | OwnerState::Absent | OwnerState::Orphans => {}
-                _ if Self::is_restored(scene, owner) => self.exemptions.restored += 1,
                 // A dependent written while its owner's orphaning ends may be freed as well: that takes nothing.
                 OwnerState::Lives if scene.truth.orphaning_since(uid).is_some() => {}
                 OwnerState::Lives if Self::is_raced(scene, uid) => self.exemptions.raced += 1,
@@ -324,11 +306,6 @@ impl Oracle {
             if !Self::is_unfinished(scene, dependent, before, finalizer, mark) {
                 continue;
             }
-            if scene.flight.unlisted.has(dependent.kind) {
-                self.exemptions.restored += 1;
-                self.gaps.insert(uid.clone(), change.revision);
-                continue;
-            }
             if !scene.flight.known[dependent.kind] {
                 self.exemptions.hidden += 1;
                 self.gaps.insert(uid.clone(), change.revision);
@@ -350,7 +327,7 @@ impl Oracle {
         let (truth, flight) = (scene.truth, scene.flight);
         let uid = &owner.object.uid;
         let Some(mark) = truth.orphaning_since(uid) else { return Ok(()) };
-        if flight.unlisted != UnlistedKinds::default() || truth.mind_changed(uid) {
+        if truth.mind_changed(uid) {
             return Ok(());
         }
         for dependent in truth.objects().filter(|other| other.object.uid != *uid) {

@@ -23,7 +23,6 @@ use crate::process::Process;
 use crate::saboteur;
 use crate::server::Server;
 use crate::story::StreamFault;
-use crate::unlisted::UnlistedKinds;
 use crate::watching::Watcher;
 
 /// A policy as it was last delivered to its collector.
@@ -311,7 +310,6 @@ impl Policies {
     pub fn disconnect(&mut self) {
         for watcher in self.watchers.values_mut().chain([&mut self.own]) {
             watcher.break_off(StreamFault::Expired);
-            (watcher.relisted, watcher.is_restored) = (false, true);
         }
         for write in std::mem::take(&mut self.statuses) {
             self.written(&write, None);
@@ -323,15 +321,6 @@ impl Policies {
     pub fn redelivered(&self, member: &Member) -> u64 {
         let watches = self.roster().watches().iter().filter(|(_, watch)| watch.members.contains(member));
         watches.filter_map(|(number, _)| self.watchers.get(number)).map(|watcher| watcher.redelivered).sum()
-    }
-
-    /// The kinds that the watches of a policy have not listed since the store was restored.
-    #[must_use]
-    pub fn unlisted(&self, member: &Member) -> UnlistedKinds {
-        let watches = self.roster().watches().iter().filter(|(_, watch)| watch.members.contains(member));
-        let objects = watches.filter_map(|(number, _)| self.watchers.get(number));
-        let unlisted = objects.chain([&self.own]).filter(|watcher| watcher.is_restored && !watcher.relisted);
-        unlisted.fold(UnlistedKinds::default(), |all, watcher| all.and(UnlistedKinds::only(watcher.kind)))
     }
 
     // ---- planted defects ----

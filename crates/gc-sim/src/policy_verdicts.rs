@@ -11,7 +11,6 @@ use sha2::{Digest as _, Sha256};
 use crate::collector::{Collector, Flight};
 use crate::oracle::Scene;
 use crate::truth::{TrueChange, TrueObject, Truth};
-use crate::unlisted::UnlistedKinds;
 use crate::verdicts::{keeps, list, pod_finished, text, time};
 use crate::violation::Violation;
 use crate::violation::broken;
@@ -76,9 +75,6 @@ impl PolicyBook {
 
     /// A policy has decided something, just now.
     pub fn judge_decision(&self, flight: &Flight) -> Judged {
-        if flight.unlisted != UnlistedKinds::default() {
-            return Ok(());
-        }
         let Some((spec, (uid, generation))) = self.spec(flight) else {
             return broken("policy", format!("a policy that never was wants {:?}", flight.effect.request));
         };

@@ -32,6 +32,8 @@ pub struct Saboteur {
     gone: BTreeSet<(Part, Arc<str>)>,
     /// A list has lied to it.
     is_deceived: bool,
+    /// The newest version of all objects that it has seen.
+    latest: u64,
     events: u64,
 }
 
@@ -60,9 +62,24 @@ impl Saboteur {
                     *key = known;
                 }
             }
-            (Event::Observed(object), Defect::RemovalBelieved) => {
+            (
+                Event::Observed(object),
+                Defect::RemovalBelieved
+                | Defect::UnversionedRemovalBelieved
+                | Defect::MisnamedRemovalBelieved,
+            ) => {
                 self.newest(object.key.resource, object.resource_version);
                 self.seen.insert(object.uid.clone(), (object.key.clone(), 0));
+            }
+            (Event::Removed { key, resource_version, .. }, Defect::UnversionedRemovalBelieved)
+                if *resource_version == ResourceVersion::UNKNOWN =>
+            {
+                *resource_version = ResourceVersion(self.newest(key.resource, *resource_version) + 1);
+            }
+            (Event::Removed { key, uid, .. }, Defect::MisnamedRemovalBelieved) => {
+                if let Some((known, _)) = self.seen.remove(uid) {
+                    *key = known;
+                }
             }
             (Event::Synced { resource, resource_version }, Defect::HistoryOnlyForward) => {
                 *resource_version = ResourceVersion(self.newest(*resource, *resource_version));
@@ -131,6 +148,7 @@ impl Saboteur {
         self.events += 1;
         match event {
             Event::Observed(object) => {
+                self.latest = self.latest.max(object.resource_version.0);
                 self.seen.insert(object.uid.clone(), (object.key.clone(), self.events));
             }
             Event::Removed { uid, .. } => drop(self.seen.remove(uid)),
@@ -142,11 +160,9 @@ impl Saboteur {
                 }
                 let lacking =
                     self.seen.extract_if(.., |_, (key, at)| key.resource == *resource && *at < begun);
-                let removed = lacking.map(|(uid, (key, _))| Event::Removed {
-                    key,
-                    uid,
-                    resource_version: *resource_version,
-                });
+                // A removal at no version would be doubted.
+                let resource_version = ResourceVersion(resource_version.0.max(self.latest + 1));
+                let removed = lacking.map(|(uid, (key, _))| Event::Removed { key, uid, resource_version });
                 return removed.collect();
             }
             _ => {}

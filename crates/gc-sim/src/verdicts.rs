@@ -17,7 +17,6 @@ use crate::provider::Provider;
 use crate::retention::{FINISHED_PODS_KEPT, Retention};
 use crate::tenants::{CERTIFICATE_ENDS_MILLISECONDS, NODES};
 use crate::truth::{TrueChange, TrueObject, Truth};
-use crate::unlisted::UnlistedKinds;
 use crate::violation::Violation;
 use crate::violation::broken;
 
@@ -58,20 +57,6 @@ pub fn named(part: Part) -> &'static str {
         Part::Marked => "changes by the expiry of others",
         Part::Policies => "changes by policies",
     }
-}
-
-/// Returns true if a decision of a part about an object of a kind is based on a kind that its collector has not listed since the store was
-/// restored.
-#[must_use]
-pub fn rests_on_unlisted(flight: &Flight, kind: usize) -> bool {
-    let others: &[&str] = match flight.part {
-        Part::Pods | Part::Leases => &["Node"],
-        Part::Nodes => &["Pod", "Lease"],
-        Part::Claims => &["Pod"],
-        Part::Policies => return flight.unlisted != UnlistedKinds::default(),
-        _ => &[],
-    };
-    flight.unlisted.has(kind) || others.iter().any(|other| flight.unlisted.has(kind_index(other)))
 }
 
 /// Judges the change that a retention collector's request made.

@@ -10,10 +10,10 @@ use gc_controller::watch::{Ask, ListWatch, RequestEnd, Signal};
 use gc_registry::api::{Object, WatchEvent};
 use gc_registry::error::ApiError;
 use gc_registry::watch::Watch;
-use gc_types::{Event, ResourceId, ResourceVersion};
+use gc_types::{Event, ObservedObject, ResourceId, ResourceVersion};
 
 use crate::kinds::KINDS;
-use crate::liars::{Lie, LieChannel, another_uid, event_instead, list_instead};
+use crate::liars::{LiarEvent, Lie, LieChannel, another_uid, event_instead, list_instead};
 use crate::metadata::observed;
 use crate::server::{Server, polled};
 use crate::story::StreamFault;
@@ -42,9 +42,6 @@ pub(crate) struct Watcher {
     stream: Stream,
     /// The version up to which everything has been delivered.
     pub(crate) delivered: u64,
-    pub(crate) relisted: bool,
-    /// The store was restored while it watched.
-    pub(crate) is_restored: bool,
     /// The next list is answered by a cache that is this number of revisions behind.
     behind: u64,
     /// Number of times that part of a list, or an older change, was delivered again.
@@ -64,8 +61,6 @@ impl Watcher {
             protocol: ListWatch::new(false),
             stream: Stream::Nothing,
             delivered: 0,
-            relisted: false,
-            is_restored: false,
             behind: 0,
             redelivered: 0,
             newest: 0,
@@ -91,7 +86,6 @@ impl Watcher {
                     let version = std::mem::take(version);
                     self.stream = Stream::Nothing;
                     self.delivered = version.parse().unwrap_or(0);
-                    self.relisted = true;
                     self.protocol.page_read(&version, "");
                     self.take_signals(id, &mut events);
                     self.ask(id, server, &mut events);
@@ -162,16 +156,22 @@ impl Watcher {
     /// The lie that a watch tells, if it is to tell one, as soon as it can.
     fn lie_in_watch(&mut self, id: ResourceId, server: &Server, events: &mut Vec<Delivery>) {
         let Some(lie) = self.lie.filter(|(lie, _)| lie.channel() == LieChannel::Watches) else { return };
-        let Some((object, removed)) = event_instead(lie, &KINDS[self.kind], server) else { return };
-        let Some(observed) = observed(&object, id) else { return };
-        self.lie = None;
-        match removed {
-            None => events.push((Event::Observed(observed), Some(object))),
-            Some(version) => {
-                let (key, uid, resource_version) = (observed.key, observed.uid, ResourceVersion(version));
-                events.push((Event::Removed { key, uid, resource_version }, None));
+        let Some(event) = event_instead(lie, &KINDS[self.kind], server) else { return };
+        match event {
+            LiarEvent::Progress(version) => {
+                self.protocol.bookmark(&version.to_string(), false);
+                self.take_signals(id, events);
+            }
+            LiarEvent::Added(object) => {
+                let Some(observed) = observed(&object, id) else { return };
+                events.push((Event::Observed(observed), Some(object)));
+            }
+            LiarEvent::Removed { object, version, name } => {
+                let Some(removed) = removed(&object, id, version, name) else { return };
+                events.push((removed, None));
             }
         }
+        self.lie = None;
     }
 
     fn ask_for_newest(&mut self, server: &Server) -> Option<ApiError> {
@@ -287,6 +287,15 @@ impl Watcher {
         }
         std::iter::from_fn(|| self.protocol.poll_signal()).any(|signal| signal == Signal::Stale)
     }
+}
+
+/// The removal of an object, as of a version and perhaps under another name.
+fn removed(object: &Object, id: ResourceId, version: u64, name: Option<&'static str>) -> Option<Event> {
+    let ObservedObject { mut key, uid, .. } = observed(object, id)?;
+    if let Some(name) = name {
+        key.name = name.into();
+    }
+    Some(Event::Removed { key, uid, resource_version: ResourceVersion(version) })
 }
 
 fn not_served() -> ApiError {

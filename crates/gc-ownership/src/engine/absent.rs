@@ -69,6 +69,18 @@ impl AbsentOwners {
         }
     }
 
+    /// Forgets the proofs about owners of some resources.
+    pub(super) fn forget_in(&mut self, resources: &BTreeSet<ResourceId>) {
+        let by_use = &mut self.by_use;
+        self.proofs.retain(|claim, &mut (_, used)| {
+            let stays = !resources.contains(&claim.resource);
+            if !stays {
+                by_use.remove(&(used, claim.clone()));
+            }
+            stays
+        });
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.proofs.is_empty()
     }

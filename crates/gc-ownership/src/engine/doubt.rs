@@ -1,7 +1,7 @@
 //! Objects that a list lacks, or that one view of them has lost. Both are suspicions: the owner is not proven gone, so that
 //! whatever it owns is decided on only after a live read; a dependent that is being orphaned is read itself.
 
-use gc_types::ResourceVersion;
+use gc_types::{ObjectKey, ResourceVersion};
 
 use super::Engine;
 use crate::graph::{Departure, Flag, NodeId, ResourceIndex};
@@ -70,7 +70,12 @@ impl Engine {
     }
 
     /// The removal of a known object was reported by a watch.
-    pub(super) fn removal_seen(&mut self, node: NodeId, resource: ResourceIndex, version: ResourceVersion) {
+    pub(super) fn removal_seen(
+        &mut self,
+        node: NodeId,
+        (key, resource): (&ObjectKey, ResourceIndex),
+        version: ResourceVersion,
+    ) {
         let at = self.graph.resource(node);
         if at != resource && self.is_served(at) {
             // Another view of it has lost it: it may have been deleted, or be hidden from us there. Its own resource decides.
@@ -83,9 +88,11 @@ impl Engine {
             return;
         }
         let known = self.graph.version(node);
-        let is_known = version != ResourceVersion::UNKNOWN && known != ResourceVersion::UNKNOWN;
-        if is_known && version <= known {
-            // It is older than the object, or does not say when it was removed.
+        let is_later = known == ResourceVersion::UNKNOWN || version > known;
+        let known_key = self.graph.key(node);
+        let is_about_it = (&known_key.name, &known_key.namespace) == (&key.name, &key.namespace);
+        if !is_later || !is_about_it {
+            // It is older than the object, does not say when it was removed, or is about the name of another one.
             let mark = self.graph.has(node, Flag::PARITY);
             self.doubt(node, mark);
         } else {

@@ -33,6 +33,9 @@ impl Engine {
     pub(super) fn resource_gone(&mut self, id: ResourceId) {
         self.note_withdrawal(id);
         let Some(resource) = self.graph.resources.withdraw(id) else { return };
+        if let Some(state) = self.graph.resources.get_mut(resource) {
+            state.withdrawn_at = Some(self.clock.now());
+        }
         for node in self.graph.slots() {
             if self.graph.has(node, Flag::OBSERVED)
                 && self.graph.resource(node) == resource
@@ -45,6 +48,7 @@ impl Engine {
         self.barriers.void(resource, self.effects.next_number());
         self.wake_held(resource, None);
         self.kinds_changed();
+        self.wake_awaiting(resource);
     }
 
     /// References may lead elsewhere now: those of unknown kind waited for this.
@@ -64,8 +68,8 @@ impl Engine {
 
     pub(super) fn list_started(&mut self, id: ResourceId) {
         let Some(resource) = self.graph.resources.index(id) else { return };
+        self.lose_sight(resource);
         let Some(state) = self.graph.resources.get_mut(resource).filter(|state| state.served) else { return };
-        state.synced = false;
         state.confirmed = false;
         state.list_begins();
         if !state.listing {
@@ -87,6 +91,7 @@ impl Engine {
         let Some(state) = self.graph.resources.get_mut(resource).filter(|state| state.served) else { return };
         let (was_listing, parity, newest) =
             (state.listing, state.parity, state.delivered.max(state.answered));
+        let is_again = was_listing && state.ever_synced;
         state.listing = false;
         state.synced = true;
         state.ever_synced = true;
@@ -104,10 +109,14 @@ impl Engine {
         if comparable {
             self.progressed(resource, version);
         }
+        if is_again {
+            self.doubt_marks_of(resource);
+        }
         if was_listing {
             // Owners that this list has shown wait for its end.
             self.wake_held(resource, None);
         }
+        self.wake_awaiting(resource);
     }
 
     /// A list is older than an earlier delivery: the server was restored from a backup, or its cache is stale.
@@ -124,10 +133,8 @@ impl Engine {
     }
 
     pub(super) fn stale(&mut self, id: ResourceId) {
-        if let Some(resource) = self.graph.resources.index(id)
-            && let Some(state) = self.graph.resources.get_mut(resource)
-        {
-            state.synced = false;
+        if let Some(resource) = self.graph.resources.index(id) {
+            self.lose_sight(resource);
         }
     }
 
@@ -344,8 +351,8 @@ impl Engine {
         let Some(resource) = self.graph.resources.index(key.resource) else { return };
         if let Some(node) = self.graph.find(uid) {
             if self.graph.has(node, Flag::OBSERVED) {
-                self.removal_seen(node, resource, version);
-            } else if !self.graph.has(node, Flag::GONE) {
+                self.removal_seen(node, (key, resource), version);
+            } else if !self.graph.has(node, Flag::GONE) && self.is_news(resource, version) {
                 // First observed by its removal.
                 self.graph.place(uid, key, resource);
                 self.claims_confirmed(node);
@@ -353,6 +360,12 @@ impl Engine {
             }
         }
         self.delivered(resource, version);
+    }
+
+    /// Returns true if a watch reports this version for the first time: what it repeats may be out of date.
+    fn is_news(&self, resource: ResourceIndex, version: ResourceVersion) -> bool {
+        let state = self.graph.resources.get(resource);
+        state.is_none_or(|state| !state.info.comparable_versions || version > state.delivered)
     }
 
     fn delivered(&mut self, resource: ResourceIndex, version: ResourceVersion) {

@@ -46,7 +46,7 @@ impl Engine {
             return;
         }
         self.report_wrong_references(node);
-        if self.graph.has(node, Flag::GRANTED) {
+        if self.graph.has(node, Flag::GRANTED) || self.must_await(node) {
             return;
         }
         if self.graph.has(node, Flag::UNCLEAR) {
@@ -78,6 +78,7 @@ impl Engine {
                 && self.graph.has(owner, Flag::DELETING)
                 && self.graph.has(owner, Flag::ORPHAN)
                 && self.graph.matches(edge)
+                && self.is_in_sight(self.graph.resource(owner))
         };
         let dead: SmallVec<[EdgeId; 2]> = self.graph.edges_of(node).filter(|&edge| orphaning(edge)).collect();
         if dead.is_empty() {
@@ -115,7 +116,7 @@ impl Engine {
         edges
             .into_iter()
             .map(|edge| {
-                let class = match self.seen_class(edge) {
+                let class = match self.present_class(edge) {
                     Some(class) => class,
                     None => match self.graph.target(edge) {
                         Target::UnknownKind | Target::InvalidScope => ReferenceState::Undecidable,
@@ -264,7 +265,7 @@ impl Engine {
     /// That every object of an owner's kind vanished in one list, if that is why it is taken for absent.
     fn vanished_kind(&self, edge: EdgeId) -> Option<Evidence> {
         let Target::Place(resource, _) = self.graph.target(edge) else { return None };
-        if self.seen_class(edge).is_some() {
+        if self.present_class(edge).is_some() {
             return None;
         }
         let at = self.graph.resources.get(resource)?.vanished_at?;

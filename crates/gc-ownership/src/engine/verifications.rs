@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gc_types::{Outcome, Timestamp, Uid};
+use gc_types::{Outcome, ResourceId, Timestamp, Uid};
 
 use super::absent::{AbsentOwners, Claim};
 use super::clock::{Clock, Timer};
 use super::config::Config;
 use super::identity::Identity;
 use super::retry::backoff;
-use crate::graph::NodeId;
+use crate::graph::{NodeId, ResourceIndex};
 
 /// The result of the live read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -220,6 +220,24 @@ impl Verifications {
         clock.cancel_owner_reads();
         self.queue.clear();
         std::mem::take(&mut self.by_claim).into_keys()
+    }
+
+    /// Forgets the claims about owners of some resources that are not known to live, and the absences there. Returns the claims.
+    pub(super) fn doubt_in(
+        &mut self,
+        resources: &BTreeMap<ResourceIndex, ResourceId>,
+        clock: &mut Clock,
+    ) -> Vec<Identity> {
+        self.absent.forget_in(&resources.values().copied().collect());
+        let is_doubted = |(identity, claim): &(&Identity, &Verification)| {
+            resources.contains_key(&identity.resource) && claim.finding != Finding::There { waiting: false }
+        };
+        let doubted: Vec<Identity> =
+            self.by_claim.iter().filter(is_doubted).map(|(identity, _)| identity.clone()).collect();
+        for identity in &doubted {
+            self.forget(identity, clock);
+        }
+        doubted
     }
 
     /// An owner does not exist where a reference claims it.

@@ -56,7 +56,7 @@ impl Engine {
         let used = self
             .graph
             .dependents_of(identity.owner)
-            .any(|edge| self.makes_claim(edge, &identity) && self.seen_class(edge).is_none());
+            .any(|edge| self.makes_claim(edge, &identity) && self.present_class(edge).is_none());
         if !used {
             self.verifications.drop_due(&identity);
             // The observation in the meantime answers the remaining claims.
@@ -117,7 +117,7 @@ impl Engine {
         Outcome::Failed { message, retry_after_milliseconds: None }
     }
 
-    fn enqueue_claimants(&mut self, identity: &Identity) {
+    pub(super) fn enqueue_claimants(&mut self, identity: &Identity) {
         let mut cursor = self.graph.first_dependent(identity.owner);
         while cursor != NONE {
             if self.makes_claim(cursor, identity) {

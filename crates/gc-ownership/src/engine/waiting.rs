@@ -52,7 +52,20 @@ impl Engine {
         }
     }
 
+    /// The resources that were withdrawn a short time ago. An owner that orphans its dependents may have been marked, and seen to wait,
+    /// before: a stale list shows it as it was until its watch delivers the mark again.
+    fn withdrawn_lately(&self) -> BTreeSet<ResourceIndex> {
+        let (now, longest) = (self.clock.now(), self.config.withdrawn_wait_milliseconds);
+        let is_late = |at: Option<Timestamp>| at.is_some_and(|at| now < at.after(longest));
+        let resources = self.graph.resources.iter();
+        let withdrawn = resources.filter(|(_, state)| {
+            !state.served && state.info.watched && !state.definition_removed && is_late(state.withdrawn_at)
+        });
+        withdrawn.map(|(index, _)| index).collect()
+    }
+
     fn begin_waiting(&mut self, node: NodeId, orphan: bool) {
+        let withdrawn = if orphan { self.withdrawn_lately() } else { BTreeSet::new() };
         self.graph.set(node, Flag::WAITING, true);
         self.waiting.insert(
             node,
@@ -65,7 +78,7 @@ impl Engine {
                 blocking: 0,
                 held_by: None,
                 give_up: None,
-                withdrawn: BTreeSet::new(),
+                withdrawn,
             },
         );
         self.count_blocking(node);
@@ -243,7 +256,8 @@ impl Engine {
             // A cluster-scoped object cannot be its dependent.
             return true;
         }
-        let is_reached = self.is_comparable(node, resource) && state.progress >= waiting.mark;
+        let is_reached =
+            state.is_current() && self.is_comparable(node, resource) && state.progress >= waiting.mark;
         if is_reached && (!waiting.orphan || self.is_listed_twice(node, resource)) {
             return true;
         }
@@ -416,6 +430,22 @@ impl Engine {
         }
         for node in self.waiting.keys().copied().collect::<Vec<_>>() {
             self.enqueue(node);
+        }
+    }
+
+    /// A resource was listed again: marks of its owners may be of another history, and what was proven before covers none of those.
+    pub(super) fn doubt_marks_of(&mut self, resource: ResourceIndex) {
+        let next_effect = self.effects.next_number();
+        let is_of = |owner: &NodeId| self.graph.resource(*owner) == resource;
+        for owner in self.waiting.keys().copied().filter(is_of).collect::<Vec<_>>() {
+            let mark = self.graph.version(owner);
+            let Some(waiting) = self.waiting.get_mut(&owner) else { continue };
+            let former = std::mem::replace(&mut waiting.mark, mark);
+            waiting.mark_effect = next_effect;
+            if let Some(held_by) = waiting.held_by.take() {
+                self.barriers.free(held_by, former, owner);
+            }
+            self.enqueue(owner);
         }
     }
 

@@ -80,9 +80,18 @@ pub(crate) struct Resource {
     pub(crate) lists: u64,
     /// Second lists since the last complete one.
     pub(crate) second_lists: SecondLists,
+    /// Something was not decided because it was not current.
+    pub(crate) is_awaited: bool,
+    /// When discovery stopped to contain it.
+    pub(crate) withdrawn_at: Option<Timestamp>,
 }
 
 impl Resource {
+    /// Returns true if its watch delivers every change. Where it is not watched or not served, nothing better is to come.
+    pub(crate) fn is_current(&self) -> bool {
+        self.synced || !self.served || !self.info.watched
+    }
+
     /// A list of the watch begins, or the watch ends.
     pub(crate) fn list_begins(&mut self) {
         self.lists += 1;
@@ -130,6 +139,7 @@ impl Resources {
             }
             resource.info = info;
             resource.served = true;
+            resource.withdrawn_at = None;
             resource.definition_removed = false;
             index
         } else {
@@ -155,6 +165,8 @@ impl Resources {
                 listed: ResourceVersion::UNKNOWN,
                 lists: 0,
                 second_lists: SecondLists::default(),
+                is_awaited: false,
+                withdrawn_at: None,
             });
             index
         };

@@ -145,17 +145,12 @@ impl World<'_> {
         let mut judged: Option<TrueObject> = None;
         for change in self.changes() {
             let scene = Scene { truth: &self.truth, flight, uid_only: self.story.uid_only };
-            let kind = change.before.as_ref().map(|before| before.kind);
-            let is_restored = kind.is_some_and(|kind| verdicts::rests_on_unlisted(flight, kind));
             if let Some(decided) = &judged {
                 judge_further(decided, &change)?;
             } else {
                 judged.clone_from(&change.before);
                 let judged = if flight.part == Part::Ownership {
                     self.oracle.judge(&scene, &change)
-                } else if is_restored {
-                    self.oracle.exemptions.restored += 1;
-                    Ok(())
                 } else {
                     match verdicts::judge(&scene, &change, &self.provider) {
                         Ok(()) if flight.part == Part::Policies => self.book.judge(&scene, &change),
@@ -166,7 +161,7 @@ impl World<'_> {
                     Err(violation) if self.is_deceived && !is_loss(&violation, flight.part) => {}
                     judged => judged?,
                 }
-                if self.is_deceived && !is_restored {
+                if self.is_deceived {
                     judge_law(&scene, &change)?;
                 }
                 *self.report.happened.entry(verdicts::named(flight.part)).or_default() += 1;
