@@ -42,6 +42,8 @@ mod liars;
 mod policies;
 #[path = "retention/small.rs"]
 mod small;
+#[path = "retention/watches.rs"]
+mod watches;
 
 /// Timeout of everything that is awaited here.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -4,14 +4,17 @@
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
 
+use futures::StreamExt as _;
 use gc_collectors::storage_versions::StorageVersionCollector;
 use gc_collectors::tokens::{CLEAN_UP_PERIOD_MILLISECONDS, TokenCollector};
 use http::Response;
+use http_body_util::StreamBody;
 use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Frame;
 
 use super::*;
 
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// Number of times that each liar is asked: an answer that says nothing is asked for again.
 const ASKED: usize = 2;
@@ -23,13 +26,22 @@ pub(super) struct Lie {
     content_type: &'static str,
     /// Nothing for a list that is the server's, without its items.
     body: Option<Bytes>,
+    /// The server's answer follows.
+    continues: bool,
 }
 
-fn lie(code: u16, content_type: &'static str, body: impl Into<Bytes>) -> Lie {
-    Lie { code, content_type, body: Some(body.into()) }
+pub(super) fn lie(code: u16, content_type: &'static str, body: impl Into<Bytes>) -> Lie {
+    Lie { code, content_type, body: Some(body.into()), continues: false }
 }
 
-const EMPTY: Lie = Lie { code: 200, content_type: JSON, body: None };
+impl Lie {
+    /// The same, and after it the server's answer.
+    pub(super) fn and_the_truth(self) -> Self {
+        Self { continues: true, ..self }
+    }
+}
+
+const EMPTY: Lie = Lie { code: 200, content_type: JSON, body: None, continues: false };
 
 /// Lies about one path: the first requests are answered with the first of them, and all others with the last.
 struct Liar {
@@ -54,7 +66,7 @@ impl Liars {
         liar.first.lock().unwrap().pop_front().or_else(|| liar.last.clone())
     }
 
-    fn add(
+    pub(super) fn add(
         &self,
         is_lied_about: impl Fn(&str) -> bool + Send + Sync + 'static,
         first: Vec<Lie>,
@@ -74,10 +86,26 @@ impl Liars {
         self.add(move |path| path.starts_with(&page), first, last);
     }
 
+    /// Watches of a collection are answered so, one after the other, and then by the server.
+    pub(super) fn watches(&self, collection: &str, lies: Vec<Lie>) {
+        let watch = format!("{collection}?watch=true");
+        self.add(move |path| path.starts_with(&watch), lies, None);
+    }
+
+    /// Counts the requests whose paths begin so, which the server answers.
+    pub(super) fn counts(&self, path: String) {
+        self.add(move |asked| asked.starts_with(&path), Vec::new(), None);
+    }
+
     /// Every list of a collection is empty; a watch asks for one.
     fn empties(&self, collection: &str) {
         self.lists(collection, Vec::new(), Some(EMPTY));
         self.0.lock().unwrap().last().unwrap().asked.store(ASKED, Ordering::Relaxed);
+    }
+
+    /// Returns the number of lies that are not said yet.
+    pub(super) fn left_to_say(&self) -> usize {
+        self.0.lock().unwrap().iter().map(|liar| liar.first.lock().unwrap().len()).sum()
     }
 
     /// Reads of an object are answered so.
@@ -86,7 +114,7 @@ impl Liars {
     }
 
     /// Returns the smallest number of times that a liar was asked.
-    fn asked(&self) -> usize {
+    pub(super) fn asked(&self) -> usize {
         self.0.lock().unwrap().iter().map(|liar| liar.asked.load(Ordering::Relaxed)).min().unwrap_or_default()
     }
 }
@@ -97,9 +125,16 @@ pub(super) async fn told<E>(
     answer: Response<UnsyncBoxBody<Bytes, E>>,
 ) -> Response<UnsyncBoxBody<Bytes, E>>
 where
-    E: std::fmt::Debug + 'static,
+    E: std::fmt::Debug + Send + 'static,
 {
-    let Some(Lie { code, content_type, body }) = lie else { return answer };
+    let Some(Lie { code, content_type, body, continues }) = lie else { return answer };
+    if let (true, Some(body)) = (continues, &body) {
+        let first = futures::stream::iter([Ok(Frame::data(body.clone()))]);
+        return answer.map(|rest| {
+            let rest = futures::stream::unfold(rest, |mut rest| async { Some((rest.frame().await?, rest)) });
+            StreamBody::new(first.chain(rest)).boxed_unsync()
+        });
+    }
     let body = match body {
         Some(body) => body,
         None => {
@@ -185,7 +220,12 @@ fn answers_that_are_no_list(kind: &str) -> Vec<Lie> {
 
 impl World {
     /// Lets the collectors' time pass until something holds.
-    async fn until_later(&self, what: &str, milliseconds: i64, mut holds: impl AsyncFnMut() -> bool) {
+    pub(super) async fn until_later(
+        &self,
+        what: &str,
+        milliseconds: i64,
+        mut holds: impl AsyncFnMut() -> bool,
+    ) {
         let deadline = Instant::now() + PATIENCE;
         while !holds().await {
             assert!(Instant::now() < deadline, "{what} did not come about");
@@ -200,7 +240,7 @@ impl World {
 }
 
 impl RunningCollector {
-    async fn stop(self) {
+    pub(super) async fn stop(self) {
         let _ = self.stop.send(());
         self.work.await.unwrap();
     }
@@ -296,11 +336,11 @@ async fn claims_stay_whatever_is_said_of_the_pods_that_use_them() {
     }
 }
 
-fn reclaimer() -> VolumeReclaim {
+pub(super) fn reclaimer() -> VolumeReclaim {
     VolumeReclaim::new(Deleters { drivers: ["disk.example.com".into()].into(), ..Deleters::default() })
 }
 
-async fn bound_volume(world: &World, name: &str, claim: (&str, &str)) {
+pub(super) async fn bound_volume(world: &World, name: &str, claim: (&str, &str)) {
     let mut made = volume(name, "Delete", claim.1);
     made["spec"]["claimRef"]["name"] = claim.0.into();
     world.create(VOLUMES, made).await;

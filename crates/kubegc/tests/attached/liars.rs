@@ -1,6 +1,6 @@
 //! A proxy between the collectors and their server lies: a list is answered with something that is none, that is another one, or
-//! that lacks what is there; a live read with something that does not come from a store. Whatever one answer says, nothing is lost
-//! that a living owner owns.
+//! that lacks what is there; a live read with something that does not come from a store; a watch with events that no store made.
+//! Whatever one answer says, nothing is lost that a living owner owns.
 //!
 //! Each liar lies about owners of a kind of its own, so that all of them lie to one process at the same time.
 
@@ -406,5 +406,122 @@ fn a_live_read_is_believed_only_from_a_store() {
     ];
     let owned = OwnedObjects::begin(liars.len());
     owned.suffer(liars);
+    owned.ends();
+}
+
+/// A line of a watch, with the metadata of an object of the subjects' namespace.
+fn line(event: &str, name: &str, uid: &str, version: &str) -> String {
+    let metadata = json!({"name": name, "namespace": "default", "uid": uid, "resourceVersion": version});
+    let object =
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata});
+    json!({"type": event, "object": object}).to_string() + "\n"
+}
+
+/// The watch begins with this, and continues as the server's.
+fn watch(name: &'static str, before: impl Into<Bytes>) -> (&'static str, Fault) {
+    (name, Fault::Watch { path: same, before: before.into(), ends: false })
+}
+
+/// The watch is answered with this, which is none.
+fn no_watch(name: &'static str, content_type: &'static str, body: impl Into<Bytes>) -> (&'static str, Fault) {
+    (name, Fault::Body { code: 200, content_type, body: body.into() })
+}
+
+/// The owner of each kind, a UID that none has, and a version that is later than all of them.
+struct Owners {
+    uids: Vec<String>,
+    versions: Vec<String>,
+    gone: String,
+    later: String,
+}
+
+/// The position of the liar whose watch never shows its own resource.
+const CROSSED: usize = 13;
+
+fn watch_of_secrets(_: &str) -> String {
+    "/api/v1/secrets?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
+        .to_owned()
+}
+
+fn lies_of_watches(owners: &Owners) -> Vec<(&'static str, Fault)> {
+    let Owners { uids, versions, gone, later } = owners;
+    let deleted = |index: usize, version: &str| line("DELETED", "owner", &uids[index], version);
+    let status = json!({"kind": "Status", "apiVersion": "v1", "reason": "NotFound", "code": 404,
+        "details": {"name": "owner", "uid": uids[12]}});
+    vec![
+        watch("DELETED at the version of the object", deleted(0, &versions[0])),
+        watch("DELETED at an earlier version", deleted(1, "1")),
+        watch("DELETED at no version", deleted(2, "")),
+        watch("DELETED at a version that is none", deleted(3, "later")),
+        watch("DELETED of another resource", deleted(5, later)),
+        watch("DELETED under another name", line("DELETED", "other", &uids[5], later)),
+        watch("DELETED without a UID", line("DELETED", "owner", "", later)),
+        watch("DELETED of another UID", line("DELETED", "owner", gone, later)),
+        watch("ADDED for what was deleted long ago", line("ADDED", "owner", gone, &versions[8])),
+        watch("a bookmark of the future", line("BOOKMARK", "", "", "999999999")),
+        watch(
+            "a frame that breaks off",
+            "{\"type\":\"DELETED\",\"object\":{\"metadata\":{\"name\":\"owner\"\n",
+        ),
+        (
+            "a removal that breaks off with the stream",
+            Fault::Watch { path: same, before: deleted(11, later)[..40].to_owned().into(), ends: true },
+        ),
+        watch("DELETED with a Status", json!({"type": "DELETED", "object": status}).to_string() + "\n"),
+        (
+            "the watch of another resource",
+            Fault::Watch { path: watch_of_secrets, before: Bytes::new(), ends: false },
+        ),
+        no_watch("a page of a gateway", "text/html", "<html><body>maintenance</body></html>\n"),
+        no_watch("something compressed", JSON, &b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03"[..]),
+        no_watch("an object without members", JSON, "{}\n"),
+    ]
+}
+
+/// Every watch lies about the owners of its kind when it begins again. An object without an owner, created after that in each
+/// collection, shows by its end that the watch was read beyond the lie.
+#[test]
+fn a_watch_that_says_what_no_store_did_deletes_nothing() {
+    let owned = OwnedObjects::begin(SUBJECTS.len());
+    let metadata = |subject: Subject| owned.admin.get(&format!("{}/owner", subject.collection())).1;
+    let metadata: Vec<Value> =
+        SUBJECTS.into_iter().map(|subject| metadata(subject)["metadata"].take()).collect();
+    let text = |member: &str| -> Vec<String> {
+        metadata.iter().map(|metadata| metadata[member].as_str().unwrap().to_owned()).collect()
+    };
+    let versions = text("resourceVersion");
+    let newest: u64 = versions.iter().map(|version| version.parse().unwrap()).max().unwrap();
+    let gone = "00000000-0000-4000-8000-000000000000".to_owned();
+    let lies =
+        lies_of_watches(&Owners { uids: text("uid"), versions, gone, later: (newest + 1_000).to_string() });
+    assert_eq!((lies.len(), lies[CROSSED].0), (SUBJECTS.len(), "the watch of another resource"));
+    let names: Vec<&str> = lies.iter().map(|(name, _)| *name).collect();
+    for (subject, (_, fault)) in SUBJECTS.into_iter().zip(lies) {
+        owned.proxy.inject(move |method, path| subject.is_asked(method, path, "resourceVersion="), fault);
+    }
+    owned.proxy.cut();
+    for (position, name) in names.into_iter().enumerate() {
+        until(name, || owned.proxy.hits()[position] > 0);
+    }
+    owned.proxy.heal();
+    let absent = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "absent",
+        "uid": "00000000-0000-4000-8000-00000000000f"});
+    for subject in SUBJECTS {
+        let mut marker = subject.object("marker");
+        marker["metadata"]["ownerReferences"] = json!([absent]);
+        owned.admin.create(&subject.collection(), &marker);
+    }
+    let is_gone = |subject: Subject| owned.admin.get(&format!("{}/marker", subject.collection())).0 == 404;
+    let own = SUBJECTS.into_iter().enumerate().filter(|(position, _)| *position != CROSSED);
+    for (_, subject) in own {
+        until(subject.plural, || is_gone(subject));
+    }
+    until("everything is decided", || owned.run.is_idle());
+    owned.lives();
+    // The watch of another resource is still open.
+    owned.proxy.cut();
+    until("the crossed watch is over", || is_gone(SUBJECTS[CROSSED]));
+    until("everything is decided", || owned.run.is_synced() && owned.run.is_idle());
+    owned.lives();
     owned.ends();
 }

@@ -55,6 +55,8 @@ pub enum Fault {
     Body { code: u16, content_type: &'static str, body: Bytes },
     /// It is answered with what the server says to a GET of another path, as JSON and changed.
     Other { path: fn(&str) -> String, change: fn(&mut Value) },
+    /// The watch is that of another path, as JSON, after these bytes; it ends with them if `ends`.
+    Watch { path: fn(&str) -> String, before: Bytes, ends: bool },
 }
 
 type Matches = Box<dyn Fn(&Method, &str) -> bool + Send>;
@@ -289,6 +291,11 @@ async fn serve(shared: Arc<ProxyState>, request: Request<Incoming>) -> Result<Re
             let response = forward(&shared, &head.method, &other(&path), &headers, &body).await?;
             return rewritten(response, *change).await;
         }
+        Some(Fault::Watch { path: other, before, ends }) => {
+            let headers = asking_for_json(&head.headers);
+            let response = forward(&shared, &head.method, &other(&path), &headers, &body).await?;
+            return Ok(preceded(response, before.clone(), *ends));
+        }
         Some(Fault::Stall) => drop(healed.changed().await),
         Some(Fault::Delay(time)) => tokio::time::sleep(*time).await,
         Some(Fault::Twice) => {
@@ -461,6 +468,17 @@ fn truncated(response: Response<Body>, bytes: usize) -> Response<Body> {
             Some((Ok(Frame::data(data)), Some((body, left))))
         });
         StreamBody::new(frames).boxed_unsync()
+    })
+}
+
+fn preceded(response: Response<Body>, before: Bytes, ends: bool) -> Response<Body> {
+    response.map(|body| {
+        let rest = futures::stream::unfold(body, move |mut body| async move {
+            let frame = if ends { None } else { body.frame().await };
+            Some((frame?, body))
+        });
+        let first = futures::stream::iter([Ok(Frame::data(before))]);
+        StreamBody::new(futures::StreamExt::chain(first, rest)).boxed_unsync()
     })
 }
 
