@@ -5,6 +5,8 @@ use gc_sim::runner::hunt;
 
 /// Number of seeds within which each defect must be found; `kubegc-sim --mutations` prints how many it takes.
 const SEEDS: u64 = 6_000;
+/// The same for defects that believe one answer: one world in twenty has a liar who tells them what they believe.
+const SEEDS_OF_LIARS: u64 = 25_000;
 
 /// Each oracle, and a defect that it notices before any other does. Whatever lies between the engine and the world cannot break the
 /// invariants of the engine, so none is planted that only `invariants` would notice.
@@ -33,7 +35,8 @@ const NOTICED_BY: [(&str, Defect); 19] = [
 fn all_found(part: usize, parts: usize) {
     let mut missed = Vec::new();
     for (defect, name, _) in DEFECTS.into_iter().skip(part).step_by(parts) {
-        let finding = hunt(defect, 1, SEEDS);
+        let seeds = if defect.is_credulity() { SEEDS_OF_LIARS } else { SEEDS };
+        let finding = hunt(defect, 1, seeds);
         let oracle = finding.oracles.first().copied();
         let expected = NOTICED_BY.iter().find(|(_, noticed)| *noticed == defect).map(|(oracle, _)| *oracle);
         // A world that panics has noticed nothing.
@@ -43,7 +46,7 @@ fn all_found(part: usize, parts: usize) {
             missed.push((name, oracle, expected));
         }
     }
-    assert!(missed.is_empty(), "not noticed within {SEEDS} seeds, or by another oracle: {missed:?}");
+    assert!(missed.is_empty(), "not noticed in time, or by another oracle: {missed:?}");
 }
 
 #[test]
