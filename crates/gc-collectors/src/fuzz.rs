@@ -8,6 +8,12 @@ use gc_types::{GoDuration, Marks, Timestamp};
 use serde_json::{Value, json};
 
 use crate::expiry::expiry;
+use crate::images::patterns::ImagePatterns;
+use crate::images::plan::AgePolicy;
+use crate::images::rules::ReferenceRules;
+use crate::images::space::Thresholds;
+use crate::images::storage::Storage;
+use crate::node_policies::{ImageSettings, Moment, NodePolicy};
 use crate::objects::{Facts, FactsEvent, FactsPage, Kind, parse_time, time_text, x509};
 use crate::policies::cron::{Schedule, next_time};
 use crate::policies::{Assessment, Policy};
@@ -129,5 +135,57 @@ pub fn retention_policy(data: &[u8]) {
     assert_eq!(policy.look(&object, now), Assessment::Aside);
 }
 
+/// The `spec` of a policy for nodes: errors are reported; what a node protects stays protected under it, and the younger age
+/// comes first.
+pub fn node_policy(data: &[u8]) {
+    let Ok(spec) = serde_json::from_slice::<Value>(data) else { return };
+    let policy = match NodePolicy::compile(&spec) {
+        Ok(policy) => policy,
+        Err(problems) => {
+            assert!(problems.iter().all(|problem| problem.field.starts_with("spec")) && !problems.is_empty());
+            return;
+        }
+    };
+    let own = ImageSettings {
+        thresholds: Thresholds { high_percent: 85, low_percent: 80 },
+        ages: AgePolicy { minimum_age: GoDuration::from_seconds(120), maximum_age: None },
+        protection: ImagePatterns::new(["*/pause"]).unwrap(),
+        rules: ReferenceRules::default(),
+    };
+    for moment in [Moment::InAWindow, Moment::At(Timestamp(1_800_000_000_000))] {
+        let Ok(found) = policy.applied_to(&own, moment) else { continue };
+        assert!(found.thresholds.low_percent < found.thresholds.high_percent);
+        assert!(found.ages.maximum_age.is_none_or(|maximum| maximum > found.ages.minimum_age));
+        assert_eq!(found.protection.iter().next(), Some("*/pause"));
+        assert!(
+            policy.is_open(moment)
+                || found.rules
+                    == ReferenceRules { unwanted: ImagePatterns::default(), ..found.rules.clone() }
+        );
+    }
+}
+
+/// Records of the storage of CRI-O, one list on each line: each layer that is recorded has one holder.
+pub fn image_storage(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let mut lines = text.split('\n');
+    let mut next = || lines.next().unwrap_or_default();
+    let (images, layers, containers) = (next(), next(), next());
+    let Ok(found) = Storage::read(images, layers, containers) else { return };
+    let recorded: Vec<Value> = serde_json::from_str(layers).unwrap_or_default();
+    assert!(found.layers.len() <= recorded.len());
+    assert!(
+        recorded.iter().all(|layer| layer["id"].as_str().is_some_and(|id| found.layers.contains_key(id)))
+    );
+}
+
 #[cfg(test)]
-gc_fuzz_replay::replay_tests!(issued_certificate, facts, annotations, schedule, retention_policy);
+gc_fuzz_replay::replay_tests!(
+    issued_certificate,
+    facts,
+    annotations,
+    schedule,
+    retention_policy,
+    node_policy,
+    image_storage
+);

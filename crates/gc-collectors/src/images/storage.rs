@@ -55,7 +55,7 @@ impl Storage {
         let parents: BTreeMap<&str, &str> =
             layers.iter().map(|layer| (layer.id.as_str(), layer.parent.as_str())).collect();
         let mut holders: BTreeMap<&str, Holder> = BTreeMap::new();
-        let mut hold = |top: &'_ str, holder: Holder| {
+        let mut hold = |top: &str, holder: Holder| {
             let mut next = parents.get_key_value(top).map(|(id, _)| *id);
             // A layer that is held already holds its parents; records may also name each other in a circle.
             while let Some(id) = next.filter(|id| !holders.contains_key(id)) {
@@ -65,9 +65,13 @@ impl Storage {
         };
         for image in &images {
             hold(&image.layer, Holder::Image);
-            image.mapped_layers.iter().for_each(|layer| hold(layer, Holder::Image));
+            for layer in &image.mapped_layers {
+                hold(layer, Holder::Image);
+            }
         }
-        containers.iter().for_each(|container| hold(&container.layer, Holder::Container));
+        for container in &containers {
+            hold(&container.layer, Holder::Container);
+        }
         let of = |layer: &LayerRecord| {
             let is_incomplete =
                 layer.flags.get(INCOMPLETE).is_some_and(|flag| flag != &serde_json::json!(false));
