@@ -83,6 +83,18 @@ export interface FleetNode {
   passes: { collector: string; at: string; failed: boolean }[];
   removed: Removed;
   due: number;
+  /** Results of the policies for nodes that select it. */
+  policies: NodePolicyResult[];
+}
+
+/** What a policy for nodes has removed in the last pass of a node, or would have. */
+export interface NodePolicyResult {
+  policy: string;
+  state: "DryRun" | "Enforced" | "Superseded" | "Invalid";
+  images: number;
+  bytes: number;
+  message: string;
+  kubelet: string;
 }
 
 /** The nodes that need somebody first, then the fullest. */

@@ -1,6 +1,6 @@
 // The fleet of nodes, as the agents of the nodes report it.
 import { useEffect, useState } from "preact/hooks";
-import { api, type FleetNode } from "./api";
+import { api, type FleetNode, type NodePolicyResult } from "./api";
 import { bytes, count, plural, since } from "./format";
 import { Card, Command, Empty, Failure, Loading, ObjectLink } from "./parts";
 import { useLive } from "./state";
@@ -62,6 +62,20 @@ export function NodesView() {
   );
 }
 
+/** The result of a policy for nodes, in a few words. */
+function policyResult({ policy, state, images, bytes: freed }: NodePolicyResult): string {
+  switch (state) {
+    case "DryRun":
+      return `${policy} would remove ${plural(images, "image")} (${bytes(freed)})`;
+    case "Enforced":
+      return `${policy} removed ${plural(images, "image")} (${bytes(freed)}) in the last pass`;
+    case "Superseded":
+      return `${policy} is superseded`;
+    default:
+      return `${policy} is not in force: see its status`;
+  }
+}
+
 function NodeRow({ node, now }: { node: FleetNode; now: string }) {
   const failed = node.passes.filter((pass) => pass.failed);
   const last = node.passes.map((pass) => pass.at).sort()[0];
@@ -104,6 +118,11 @@ function NodeRow({ node, now }: { node: FleetNode; now: string }) {
       </td>
       <td data-label="Freed, last hour">
         {bytes(node.removed.freedBytes)} {node.due > 0 && <span class="quiet">{plural(node.due, "image")} due</span>}
+        {node.policies.map((one) => (
+          <div key={one.policy} class="quiet" title={[one.message, one.kubelet].filter(Boolean).join("; ")}>
+            {policyResult(one)}
+          </div>
+        ))}
       </td>
       <td data-label="Reported">{node.silent ? <span class="badge bad">silent for {since(node.reported, now)}</span> : `${since(node.reported, now)} ago`}</td>
     </tr>

@@ -195,6 +195,7 @@ export async function furnish(cluster, { replicas = 6 } = {}) {
         { collector: "images", at: now.getTime() - 300_000, failed: false },
         { collector: "containers", at: now.getTime(), failed: false },
       ],
+      policies: [{ policy: "workers", state: "DryRun", images: 12, bytes: 3_221_225_472 }],
     },
   };
   await must("POST", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", {

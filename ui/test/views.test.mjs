@@ -213,7 +213,7 @@ test("the views", { timeout: 300_000 }, async (context) => {
         const rows = await fleet.locator("tbody tr").allInnerTexts();
         assert.equal(rows.length, 2);
         assert.match(rows[0], /node-2[\s\S]*92 %\s+46 GiB of 50 GiB[\s\S]*12\s+4 GiB[\s\S]*not known[\s\S]*images failed/);
-        assert.match(rows[1], /node-1[\s\S]*62 %\s+62 GiB of 100 GiB[\s\S]*41\s+24 GiB[\s\S]*3 GiB[\s\S]*\d+[sm] ago[\s\S]*1\.2 GiB\s+2 images due/);
+        assert.match(rows[1], /node-1[\s\S]*62 %\s+62 GiB of 100 GiB[\s\S]*41\s+24 GiB[\s\S]*3 GiB[\s\S]*\d+[sm] ago[\s\S]*1\.2 GiB\s+2 images due\s+workers would remove 12 images \(3 GiB\)/);
         await fits(page, `the nodes at ${width}`);
         assert.deepEqual(await violations(page), []);
         await page.screenshot({ path: join(pictures, `nodes-${width}${dark ? "-dark" : ""}.png`) });
