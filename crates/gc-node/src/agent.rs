@@ -334,7 +334,7 @@ impl Agent {
         let saved = state.save_images(&self.memory.history, &self.memory.ages);
         self.metrics.pass("images", began.elapsed().as_secs_f64(), done.is_ok());
         self.reported.ended(Collect::Images, done.is_ok());
-        self.report_policies(done.as_ref().map(|_| ()).map_err(|error| format!("{error:#}"))).await;
+        self.report_policies(done.as_ref().err().map(|error| format!("{error:#}"))).await;
         if self.image_failures.ended(done.is_ok())
             && let Err(error) = &done
         {
@@ -345,6 +345,7 @@ impl Agent {
 
     async fn collect_images(&mut self, state: &StateDirectory, stop: &Stop) -> Result<()> {
         self.results = PolicyResults::default();
+        self.apply_policies().await;
         let observation = self.observe_images(state).await?;
         self.rehearse_policies(&observation).await;
         if !self.config.image_loop {
@@ -377,7 +378,6 @@ impl Agent {
 
     async fn observe_images(&mut self, state: &StateDirectory) -> Result<Observation> {
         self.memory.copies.clear();
-        self.apply_policies().await;
         self.refresh_pods().await;
         self.memory.needs = self.pods.needs().await;
         let observation = images::observe(&self.client, &mut self.memory, &self.pods.named_images).await?;
@@ -518,6 +518,10 @@ impl Agent {
 
     async fn free_images(&mut self, goal: Goal, state: &StateDirectory, stop: &Stop) -> Result<()> {
         self.require_ready_runtime().await?;
+        // Signals fire every few seconds: what a pass over images has read counts, if there was one.
+        if self.blind_to_policies().is_some() {
+            self.apply_policies().await;
+        }
         let observation = self.observe_images(state).await?;
         let (observation, plan) = self.plan_beside_peers(observation, true).await?;
         let before = images::filesystems(&self.client).await?;

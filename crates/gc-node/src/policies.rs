@@ -231,7 +231,7 @@ impl Policies {
         match failure {
             None => self.has_warned = false,
             Some(why) if std::mem::replace(&mut self.has_warned, true) => {
-                debug!("a result was not written: {why}")
+                debug!("a result was not written: {why}");
             }
             Some(why) => warn!("the result of a policy was not written into its status: {why}"),
         }

@@ -66,7 +66,7 @@ impl NodeConfig {
     fn with(&self, settings: ImageSettings) -> Self {
         let image_loop = settings.has_loop();
         let ImageSettings { thresholds, ages, protection, rules } = settings;
-        Self { thresholds, ages, protection, rules, image_loop, ..self.clone() }
+        Self { thresholds, ages, image_loop, protection, rules, ..self.clone() }
     }
 }
 
@@ -166,7 +166,7 @@ impl Agent {
     }
 
     /// Completes the result of the policy in force, and writes all results.
-    pub(super) async fn report_policies(&mut self, done: Result<(), String>) {
+    pub(super) async fn report_policies(&mut self, failure: Option<String>) {
         let now = self.policy_time();
         let Some(policies) = &mut self.policies else { return };
         if policies.unknown().is_some() {
@@ -185,7 +185,7 @@ impl Agent {
                 result.kubelet = (policies.check_kubelet)(&self.config).join("; ");
             }
             let is_in_doubt = result.state == State::Enforced || (has_none && result.state == State::DryRun);
-            if let (Err(why), true) = (&done, is_in_doubt) {
+            if let (Some(why), true) = (&failure, is_in_doubt) {
                 result.message.clone_from(why);
             }
             result.bound();
