@@ -32,6 +32,12 @@ const MARK_OF: &str = "oldObject == null ? '' : \
     has(oldObject.metadata.labels) && 'kubegc.io/protect' in oldObject.metadata.labels \
     ? oldObject.metadata.labels['kubegc.io/protect'] : ''";
 
+/// The objects to which a controller copies the mark of their owner: Deployments give their annotations to ReplicaSets, StatefulSets and
+/// DaemonSets to ControllerRevisions, Services their labels to EndpointSlices. Copies outlive the mark, and their controllers delete them.
+const IS_COPY: &str = "oldObject.kind in ['ReplicaSet', 'ControllerRevision', 'EndpointSlice'] \
+    && has(oldObject.metadata.ownerReferences) \
+    && oldObject.metadata.ownerReferences.exists(owner, has(owner.controller) && owner.controller)";
+
 /// A rule that the API server enforces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
@@ -131,7 +137,7 @@ impl Rule {
     fn validation(&self) -> (String, String) {
         match self {
             Self::Marked => (
-                "variables.mark in ['', 'false']".to_owned(),
+                format!("variables.mark in ['', 'false'] || {IS_COPY}"),
                 format!("'protected by {MARK}: ' + variables.mark"),
             ),
             Self::Volumes => (

@@ -102,6 +102,36 @@ async fn a_marked_object_is_not_deleted() {
     server.shutdown().await;
 }
 
+/// The controller of Deployments copies annotations to ReplicaSets, and never removes them: a copy keeps neither old revisions, nor the
+/// Deployment once its mark is removed.
+#[tokio::test]
+async fn a_mark_that_a_controller_has_copied_keeps_nothing() {
+    const SETS: &str = "/apis/apps/v1/namespaces/shop/replicasets";
+    const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/shop/deployments";
+    let (server, client) = shop().await;
+    let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "web", "image": "nginx"}]}}});
+    let owner = post(&client, DEPLOYMENTS, json!({"metadata": {"name": "web"}, "spec": spec})).await;
+    let reference = |is_controller: bool| {
+        json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": owner["metadata"]["uid"],
+            "controller": is_controller, "blockOwnerDeletion": true}])
+    };
+    for (name, owners) in [("copied", reference(true)), ("owned", reference(false)), ("alone", json!([]))] {
+        let metadata = json!({"name": name, "annotations": {MARK: "kept"}, "ownerReferences": owners});
+        post(&client, SETS, json!({"metadata": metadata, "spec": spec})).await;
+    }
+    enforced(&client, Rule::Marked, &format!("{SETS}/alone")).await;
+
+    assert!(deleted(&client, &format!("{SETS}/owned")).await.is_err());
+    let gatherer = gatherer(&client).await;
+    let target = vec![named(&gatherer, "rs", "copied")];
+    let planning = plan::ask(&gatherer, target, PropagationPolicy::Background, PATIENCE).await.unwrap();
+    let refused = planning.complete().unwrap().radius.refused;
+    assert!(refused.is_empty(), "the plan asks the same rule: {refused:?}");
+    deleted(&client, &format!("{SETS}/copied")).await.unwrap();
+    server.shutdown().await;
+}
+
 /// An owner that waits for a protected dependent is stuck by its protection, and nothing offers to remove it by force.
 #[tokio::test]
 async fn an_owner_waits_for_its_protected_dependent() {
