@@ -1,7 +1,9 @@
 //! Keeps the documentation true: what the code and the documents cite of docs/spec exists there, every link leads
-//! somewhere, and every page is in the book.
+//! somewhere, every page is in the book, and every block of code is run or says why not.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "documentation/blocks.rs"]
+mod blocks;
 #[path = "documentation/exercised.rs"]
 mod exercised;
 #[path = "documentation/flags.rs"]
@@ -10,10 +12,13 @@ mod flags;
 mod kubernetes_version;
 #[path = "documentation/snippets.rs"]
 mod snippets;
+mod support;
 #[path = "documentation/upstream.rs"]
 mod upstream;
 #[path = "documentation/vocabulary.rs"]
 mod vocabulary;
+#[path = "documentation/walks.rs"]
+mod walks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

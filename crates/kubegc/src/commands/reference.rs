@@ -52,7 +52,7 @@ fn add_commands(parent: &Command, path: &str, page: &mut String) {
         let usage = command.clone().render_usage().to_string();
         let usage = usage.trim_start_matches("Usage: ");
         // Writing to a String cannot fail, here and below.
-        let _ = write!(page, "\n## {path}\n\n{}.\n\n    {usage}\n", cell(&about));
+        let _ = write!(page, "\n## {path}\n\n{}.\n\n```text\n{usage}\n```\n", cell(&about));
         let is_inherited = |one: &Arg| parent.get_arguments().any(|other| other.get_id() == one.get_id());
         let shown = |one: &&Arg| {
             let is_built_in = ["help", "version"].contains(&one.get_id().as_str());

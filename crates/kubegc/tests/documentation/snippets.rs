@@ -1,4 +1,5 @@
-//! The snippets of the book: commands are of the real command line, YAML is valid, Rust is part of what is compiled.
+//! The snippets of the book: commands are of the real command line, YAML is valid, Rust is part of what is compiled. What can be run is
+//! run by `walks.rs`.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -6,46 +7,8 @@ use std::io::Write as _;
 use clap::error::ErrorKind;
 use serde_json::{Value, json};
 
+use super::blocks::{Block, blocks};
 use super::{pages, repository, texts};
-
-/// A piece of code in a page, without its indentation.
-struct Snippet {
-    /// Of a fence; none of an indented block.
-    language: String,
-    lines: Vec<String>,
-}
-
-/// The pieces of code in a page: fences, and indented blocks after an empty line.
-fn snippets(page: &str) -> Vec<Snippet> {
-    let mut found: Vec<Snippet> = Vec::new();
-    let (mut is_fenced, mut is_block, mut after_empty) = (false, false, true);
-    for line in page.lines() {
-        let text = line.trim_start();
-        let is_indented = line.starts_with("    ");
-        if let Some(language) = text.strip_prefix("```") {
-            is_fenced = !is_fenced;
-            is_block = false;
-            if is_fenced {
-                found.push(Snippet { language: language.to_owned(), lines: Vec::new() });
-            }
-        } else if is_fenced || (is_indented && is_block) || (text.is_empty() && is_block) {
-            found.last_mut().unwrap().lines.push(line.to_owned());
-        } else {
-            is_block = is_indented && after_empty;
-            if is_block {
-                found.push(Snippet { language: String::new(), lines: vec![line.to_owned()] });
-            }
-        }
-        after_empty = text.is_empty();
-    }
-    for snippet in &mut found {
-        let indented = snippet.lines.iter().filter(|line| !line.trim().is_empty());
-        let margin = indented.map(|line| line.len() - line.trim_start().len()).min().unwrap_or_default();
-        snippet.lines =
-            snippet.lines.iter().map(|line| line.get(margin..).unwrap_or_default().to_owned()).collect();
-    }
-    found
-}
 
 /// The words of a line for a shell, up to a comment or to an explanation behind two spaces.
 fn words(line: &str) -> Vec<String> {
@@ -87,7 +50,8 @@ fn calls(line: &str) -> Vec<Vec<String>> {
             (word == "kubegc" && (is_first || is_started)) || (word == "--" && is_ours)
         };
         if let Some(at) = command.iter().enumerate().position(begins) {
-            found.push(command[at + 1..].to_vec());
+            let arguments = command[at + 1..].iter().take_while(|word| *word != ">");
+            found.push(arguments.cloned().collect());
         }
     }
     found
@@ -142,22 +106,19 @@ fn unknown_flag(arguments: &[String]) -> Option<String> {
     None
 }
 
-/// Every page for readers with its snippets.
-fn of_the_book() -> Vec<(String, Vec<Snippet>)> {
+/// Every page for readers with its code.
+fn of_the_book() -> Vec<(String, Vec<Block>)> {
     let is_for_readers = |path: &std::path::Path| {
         !path.components().any(|part| part.as_os_str() == "spec") && !path.ends_with("CHANGELOG.md")
     };
     let pages = pages().into_iter().filter(|(path, _)| is_for_readers(path));
-    pages.map(|(path, text)| (path.display().to_string(), snippets(&text))).collect()
+    pages.map(|(path, text)| (path.display().to_string(), blocks(&text))).collect()
 }
 
 #[test]
-fn snippets_and_calls_are_found_where_they_are() {
-    let page = "text\n    prose\n\n    $ kubegc a -- b &   # c\n    X=1 kubegc 'd e'; kubegc f    text\n\n```yaml\na: 1\n```\n";
-    let found = snippets(page);
-    assert_eq!(found.len(), 2);
-    assert_eq!((found[1].language.as_str(), &found[1].lines[..]), ("yaml", &["a: 1".to_owned()][..]));
-    let found: Vec<_> = found[0].lines.iter().flat_map(|line| calls(line)).collect();
+fn calls_are_found_where_they_are() {
+    let lines = ["$ kubegc a -- b &   # c", "X=1 kubegc 'd e' > g; kubegc f    text"];
+    let found: Vec<_> = lines.iter().flat_map(|line| calls(line)).collect();
     assert_eq!(found, [vec!["a", "--", "b"], vec!["d e"], vec!["f"]]);
     assert_eq!(calls("cargo run -- demo"), [["demo"]]);
     assert_eq!(calls("kubegc-bench launch -- kubegc up"), [["up"]]);
@@ -191,14 +152,6 @@ fn every_command_in_the_book_is_one() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Reports whether a snippet is a manifest, or the beginning of one.
-fn is_yaml(snippet: &Snippet) -> bool {
-    let first = snippet.lines.iter().find(|line| !line.trim().is_empty() && !line.starts_with('#'));
-    let begins = |key: &str| first.is_some_and(|line| line.starts_with(key));
-    let manifests = ["apiVersion:", "kind:", "metadata:", "spec:"];
-    snippet.language == "yaml" || (snippet.language.is_empty() && manifests.iter().any(|key| begins(key)))
-}
-
 /// A policy of which a page shows a part, completed.
 fn completed(mut policy: Value) -> Value {
     for (pointer, value) in [
@@ -217,7 +170,7 @@ fn completed(mut policy: Value) -> Value {
 fn every_manifest_in_the_book_is_valid() {
     let (mut seen, mut policies, mut wrong) = (0, Vec::new(), BTreeSet::new());
     for (path, snippets) in of_the_book() {
-        for snippet in snippets.iter().filter(|snippet| is_yaml(snippet)) {
+        for snippet in snippets.iter().filter(|snippet| snippet.language == "yaml") {
             seen += 1;
             let text = snippet.lines.join("\n");
             match serde_saphyr::from_multiple::<Value>(&text) {

@@ -48,7 +48,12 @@ impl Guide {
         let start = self.text.find(section).unwrap_or_else(|| panic!("the guide has no section {section}"));
         let rest = &self.text[start + section.len()..];
         let section = &rest[..rest.find("\n## ").unwrap_or(rest.len())];
-        let lines = section.lines().filter_map(|line| line.strip_prefix("    "));
+        let mut is_code = false;
+        let lines = section.lines().filter(|line| {
+            let is_fence = line.starts_with("```");
+            is_code ^= is_fence;
+            is_code && !is_fence
+        });
         let joined = lines.collect::<Vec<_>>().join("\n").replace("\\\n", " ");
         joined.lines().map(str::to_owned).collect()
     }

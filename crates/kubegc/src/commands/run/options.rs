@@ -676,6 +676,17 @@ mod tests {
     }
 
     #[test]
+    fn the_example_of_the_documentation_is_accepted() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/run.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let (_, example) = page.split_once(HEADER).expect("docs/run.md has an example");
+        let (example, _) = example.split_once("\n```").unwrap();
+        let read = settings(&[], Some(example)).unwrap();
+        assert_eq!(read.mode, Mode::ObserveFor(Duration::from_hours(72)));
+        assert_eq!(read.bind_address.port(), 10_357);
+    }
+
+    #[test]
     fn what_makes_no_sense_is_told() {
         for (arguments, file, expected) in [
             (&["--kube-api-qps=0"][..], None, "--kube-api-qps must be more than 0"),
