@@ -314,7 +314,9 @@ async fn the_guide_to_several_servers_works_as_written() {
     // 5. The collectors. On one machine, their pages need different ports.
     let run = guide.command("## 5. The collectors", "kubegc run") + " --bind-address 127.0.0.1:0";
     let mut collectors: Vec<Process> = (0..2).map(|machine| guide.start(machine, &run, "run")).collect();
-    collectors.iter_mut().for_each(Process::drain);
+    for collector in &mut collectors {
+        collector.drain();
+    }
     cascade(&users, "first").await;
 
     send(&users, "POST", MAPS, Some(json!({"metadata": {"name": "kept"}}))).await.unwrap();
