@@ -106,7 +106,7 @@ fn until(what: &str, mut look: impl FnMut() -> (bool, String)) {
         if is_so {
             return;
         }
-        assert!(began.elapsed() < std::time::Duration::from_secs(60), "{what}: {text}");
+        assert!(began.elapsed() < std::time::Duration::from_mins(1), "{what}: {text}");
     }
 }
 
