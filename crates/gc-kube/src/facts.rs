@@ -1,6 +1,7 @@
 //! Lists and watches of objects as JSON, of which narrow facts are handed on: what the retention collectors see.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use gc_collectors::engine::Observation;
@@ -16,7 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::backoff::random_fraction;
 use crate::connection::{ApiClient, Body, LIST_TIMEOUT, RequestError, collect};
-use crate::resources::{Route, push_segment};
+use crate::resources::{ResourceTable, Route, push_segment};
 use crate::watcher::{BATCH_EVENTS, SAME_PAGE, retry_after, wait_of};
 use crate::wire::frames::Frames;
 use crate::wire::metadata::{Encoding, decode_status};
@@ -129,6 +130,12 @@ pub(crate) trait Reader: Send + Sync + 'static {
     type News: Send + 'static;
     /// Where the resource is.
     fn route(&self) -> &Route;
+    /// The number of versions under which one server or another has the resource.
+    fn versions(&self) -> usize {
+        1
+    }
+    /// Turns to the next of these versions, where the resource is not served under this one.
+    fn turn(&self) {}
     /// Requested form: whole objects, or their metadata.
     fn accept(&self) -> Accept;
     /// Requested part of the resource.
@@ -169,12 +176,20 @@ pub(crate) const METADATA: Accept = Accept {
 #[derive(Debug)]
 pub(crate) struct FactsReader {
     kind: Kind,
-    route: Route,
+    /// A route for each version; there is one at least.
+    routes: Vec<Route>,
+    current: AtomicUsize,
+    /// Where requests find the route.
+    table: ResourceTable,
 }
 
 impl FactsReader {
-    pub(crate) fn new(kind: Kind) -> Self {
-        Self { kind, route: Route::new(kind.info()) }
+    /// The table gets the route under which the resource is found.
+    pub(crate) fn new(kind: Kind, table: ResourceTable) -> Self {
+        let routes = kind.infos().into_iter().map(Route::new).collect();
+        let reader = Self { kind, routes, current: AtomicUsize::new(0), table };
+        reader.table.insert(Arc::new(reader.route().clone()));
+        reader
     }
 }
 
@@ -182,7 +197,17 @@ impl Reader for FactsReader {
     type News = Observation;
 
     fn route(&self) -> &Route {
-        &self.route
+        &self.routes[self.current.load(Ordering::Relaxed)]
+    }
+
+    fn versions(&self) -> usize {
+        self.routes.len()
+    }
+
+    fn turn(&self) {
+        let next = (self.current.load(Ordering::Relaxed) + 1) % self.routes.len();
+        self.current.store(next, Ordering::Relaxed);
+        self.table.insert(Arc::new(self.route().clone()));
     }
 
     fn accept(&self) -> Accept {
@@ -392,8 +417,23 @@ fn page_query(size: usize, continue_token: &str) -> String {
     query
 }
 
-/// A page of a list, and its size in bytes.
+/// A page of a list, and its size in bytes. Where the resource is not served, its other versions are tried.
 async fn page<R: Reader>(
+    client: &ApiClient,
+    reader: &R,
+    namespace: &str,
+    query: &str,
+) -> Result<(NewsPage<R::News>, usize), FactsWatchError> {
+    for _ in 1..reader.versions() {
+        match page_of_version(client, reader, namespace, query).await {
+            Err(FactsWatchError::Refused { code: 404, .. }) => reader.turn(),
+            done => return done,
+        }
+    }
+    page_of_version(client, reader, namespace, query).await
+}
+
+async fn page_of_version<R: Reader>(
     client: &ApiClient,
     reader: &R,
     namespace: &str,
@@ -421,7 +461,8 @@ pub(crate) async fn list_live(
     kind: Kind,
     namespace: &str,
 ) -> Result<Vec<Facts>, FactsWatchError> {
-    let (reader, mut token, mut found) = (FactsReader::new(kind), String::new(), Vec::new());
+    let reader = FactsReader::new(kind, ResourceTable::default());
+    let (mut token, mut found) = (String::new(), Vec::new());
     let mut size = FACTS_PAGE_SIZE;
     loop {
         let page = match page(client, &reader, namespace, &page_query(size, &token)).await {

@@ -119,10 +119,10 @@ impl RetentionCollector {
             outside,
             reported: None,
         };
-        let kinds = collecting.kinds();
+        let (kinds, table) = (collecting.kinds(), setup.table.clone());
         let mut driver = setup.driver(ByFacts(collecting), false, adapter, observer);
         for kind in kinds {
-            let reader = Arc::new(FactsReader::new(*kind));
+            let reader = Arc::new(FactsReader::new(*kind, table.clone()));
             driver.beside(FactsWatcher::new(client.clone(), reader, sink.clone()).run());
         }
         drop(sink);

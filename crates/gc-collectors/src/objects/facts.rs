@@ -1,6 +1,6 @@
 //! The facts of every kind, and pages and watches of them.
 
-use gc_types::{ListHead, NotTheList, ObjectKey};
+use gc_types::{ListHead, NotTheList, ObjectKey, ResourceInfo};
 use serde::{Deserialize, Deserializer};
 
 use super::attachment::Attachment;
@@ -206,7 +206,9 @@ fn page<F: serde::de::DeserializeOwned>(
         has_items: page.items.is_some(),
         items_say_kind: false,
     };
-    head.check(&kind.info())?;
+    let of_version = |info: &ResourceInfo| info.gvr.api_version() == page.api_version;
+    let info = kind.infos().into_iter().find(of_version).unwrap_or_else(|| kind.info());
+    head.check(&info)?;
     let items: Vec<Facts> = page.items.unwrap_or_default().into_iter().map(wrap).collect();
     if items.iter().any(|facts| facts.meta().name.is_empty()) {
         return Err(NotTheList::NamelessItem.into());

@@ -45,7 +45,7 @@ kinds! {
     Lease: ("coordination.k8s.io", "v1", "leases", "Lease", Scope::Namespaced);
     /// `storage.k8s.io/v1` VolumeAttachment
     Attachment: ("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", Scope::Cluster);
-    /// `certificates.k8s.io/v1beta1` PodCertificateRequest
+    /// `certificates.k8s.io/v1beta1` PodCertificateRequest, or `v1`
     PodCertificate: ("certificates.k8s.io", "v1beta1", "podcertificaterequests", "PodCertificateRequest", Scope::Namespaced);
     /// `coordination.k8s.io/v1beta1` LeaseCandidate
     LeaseCandidate: ("coordination.k8s.io", "v1beta1", "leasecandidates", "LeaseCandidate", Scope::Namespaced);
@@ -86,7 +86,19 @@ impl Kind {
     /// Where the resource is served.
     #[must_use]
     pub fn info(self) -> ResourceInfo {
-        let (group, version, resource, kind, scope) = self.served();
+        self.info_of(self.served().1)
+    }
+
+    /// Where the resource may be served: under each version that some release of Kubernetes has, the newest first.
+    #[must_use]
+    pub fn infos(self) -> Vec<ResourceInfo> {
+        // Stable since 1.37, which does not serve the beta version unless it is asked to.
+        let newer = (self == Self::PodCertificate).then_some("v1");
+        newer.into_iter().chain([self.served().1]).map(|version| self.info_of(version)).collect()
+    }
+
+    fn info_of(self, version: &str) -> ResourceInfo {
+        let (group, _, resource, kind, scope) = self.served();
         ResourceInfo {
             id: self.resource(),
             gvr: Gvr { group: group.into(), version: version.into(), resource: resource.into() },

@@ -67,6 +67,31 @@ async fn pod_certificate_requests() {
     running.end(&[], &[]).await;
 }
 
+/// Since 1.37 they are stable, and only the stable version is served unless the server is asked for the other.
+#[tokio::test]
+async fn pod_certificate_requests_of_1_37() {
+    const REQUEST: (&str, &str) = ("certificates.k8s.io/v1", "PodCertificateRequest");
+    const REQUESTS: &str = "/apis/certificates.k8s.io/v1/namespaces/default/podcertificaterequests";
+    let world = World::start().await;
+    define(&world, "certificates.k8s.io", "v1", "PodCertificateRequest", "Namespaced").await;
+    let running = world
+        .collect(Controller::PodCertificateCleaner, PodCertificateCollector::default(), NothingOutside)
+        .await;
+    // A watch begins after its list: the clock is not set ahead while an answer is on its way.
+    let deadline = Instant::now() + PATIENCE;
+    while !running.asked.lock().unwrap().contains("watch podcertificaterequests.certificates.k8s.io") {
+        assert!(Instant::now() < deadline, "nothing is watched");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    create(&world, REQUEST, REQUESTS, json!({"metadata": {"name": "old"}, "spec": {"podName": "web-0"}}))
+        .await;
+    world.pass(14 * MINUTE);
+    assert_eq!(world.get(&format!("{REQUESTS}/old")).await.0, 200);
+    world.pass(2 * MINUTE);
+    world.until_gone(&format!("{REQUESTS}/old")).await;
+    running.end(&[], &[]).await;
+}
+
 #[tokio::test]
 async fn lease_candidates() {
     const CANDIDATE: (&str, &str) = ("coordination.k8s.io/v1beta1", "LeaseCandidate");
