@@ -180,6 +180,10 @@ pub async fn ask(
             observe_targets(&mut survey);
             radius = planned(gatherer, &survey, &mut facts, &targets).await?;
         }
+        // Webhooks decide about what goes with a volume as well.
+        while probes.tell(gatherer, &radius, &mut facts).await {
+            radius = planned(gatherer, &survey, &mut facts, &targets).await?;
+        }
     }
     planning.radius = BlastRadius { forbidden, ..radius };
     planning.unseen.extend(gather::unlisted_summary(&survey));

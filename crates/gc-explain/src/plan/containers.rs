@@ -156,7 +156,11 @@ impl Planner<'_> {
 
     fn contained(&mut self, view: &NodeView, reason: DeletionCause) {
         if let Some(key) = &view.key {
-            self.add(key, &view.uid, Some(PropagationPolicy::Background), reason);
+            let policy = match &reason {
+                DeletionCause::Contained { container, .. } => self.policy_within(container),
+                DeletionCause::Asked | DeletionCause::Gone(_) => Some(PropagationPolicy::Background),
+            };
+            self.add(key, &view.uid, policy, reason);
         }
     }
 }

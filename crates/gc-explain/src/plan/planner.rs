@@ -324,6 +324,14 @@ impl<'a> Planner<'a> {
         is_filled || self.holds.is_held(horizon, progress, uid, has_finalizers)
     }
 
+    /// The policy of the requests that empty a container: namespaces are emptied in the background; that of definitions names none, so
+    /// that finalizers of another policy stay.
+    pub(super) fn policy_within(&self, container: &Uid) -> Option<PropagationPolicy> {
+        let key = self.survey.engine.key_of(container);
+        let is_definition = key.is_some_and(|key| self.resource_of(&key) == DEFINITIONS);
+        (!is_definition).then_some(PropagationPolicy::Background)
+    }
+
     /// The roots whose deletion begins at this state of things, each with the policy that it is asked for with.
     fn begun(&self, progress: &Progress) -> Vec<(Uid, Option<PropagationPolicy>)> {
         let mut begun = Vec::new();
@@ -340,10 +348,13 @@ impl<'a> Planner<'a> {
             if due.iter().any(|reason| matches!(reason, DeletionCause::Asked | DeletionCause::Gone(_))) {
                 begun.push((uid.clone(), root.policy));
             }
-            // The controllers of namespaces and definitions delete in the background, whatever was asked for before.
-            if due.iter().any(|reason| matches!(reason, DeletionCause::Contained { .. })) {
-                begun.push((uid.clone(), Some(PropagationPolicy::Background)));
-            }
+            // Whatever was asked for before.
+            begun.extend(due.iter().filter_map(|reason| match reason {
+                DeletionCause::Contained { container, .. } => {
+                    Some((uid.clone(), self.policy_within(container)))
+                }
+                DeletionCause::Asked | DeletionCause::Gone(_) => None,
+            }));
         }
         begun
     }
