@@ -409,10 +409,7 @@ mod tests {
         let cluster =
             EmbeddedCluster::start(Beginning::empty(Vec::new()).with_controllers(&[])).await.unwrap();
         let way = cluster.in_process("tester");
-        let client = ApiClient::in_process(move |request| {
-            let answer = way.call(request);
-            async move { answer.await }
-        });
+        let client = ApiClient::in_process(move |request| way.call(request));
         let served = discover(&client).await.unwrap();
         let recording = |policy: &str| Recording {
             policy: Arc::new(RecordingPolicy::read(policy).unwrap()),

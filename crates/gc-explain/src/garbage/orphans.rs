@@ -172,7 +172,7 @@ mod tests {
         StoredVolume { handle: handle.to_owned(), bytes: Some(1 << 30), nodes: Vec::new() }
     }
 
-    fn volume(source: Value) -> Value {
+    fn volume(source: &Value) -> Value {
         json!({"metadata": {"name": "pv"}, "spec": source})
     }
 
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn what_a_volume_names_is_no_orphan_and_what_may_be_used_is_not_certain() {
-        let csi = |driver: &str| volume(json!({"csi": {"driver": driver, "volumeHandle": "a"}}));
+        let csi = |driver: &str| volume(&json!({"csi": {"driver": driver, "volumeHandle": "a"}}));
         let mut used = UsedStorage::default();
         used.volume(&csi(DRIVER));
         assert_eq!(orphans(used.clone(), vec![stored("a"), stored("b")], true), ["b "]);
@@ -217,7 +217,7 @@ mod tests {
             (json!({"azureDisk": {"diskURI": "/subscriptions/s/disks/d-1"}}), "/subscriptions/S/disks/d-1"),
         ] {
             let mut used = UsedStorage::default();
-            used.volume(&volume(source));
+            used.volume(&volume(&source));
             let found = orphans(used, vec![stored(handle)], true);
             assert!(found.len() == 1 && found[0].contains("names it in another form"), "{found:?}");
         }

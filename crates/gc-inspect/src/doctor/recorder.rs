@@ -84,12 +84,11 @@ pub(super) fn recorders(recorders: &[RecorderFacts], now: Timestamp, findings: &
         );
         let start = format!("start `kubegc recorder --lease {lease}` (docs/recovery.md)");
         match found {
-            FoundLease::Absent if needed.is_empty() => {}
+            FoundLease::Absent | FoundLease::Unread(_) if needed.is_empty() => {}
             FoundLease::Absent => {
                 let message = format!("there is no lease {lease}: {deletes} ({})", policies.join(", "));
                 findings.push(finding(CHECK, State::Wrong, message).about(lease).advise(start));
             }
-            FoundLease::Unread(_) if needed.is_empty() => {}
             FoundLease::Unread(why) => {
                 let message =
                     format!("whether the recorder of {} runs is not known: {why}", policies.join(", "));

@@ -311,7 +311,7 @@ impl World {
             }
             // The controller of Endpoints knows a Service by its name alone.
             let has_lost_service = kind == "Endpoints"
-                && is_service_of(&begun.before, stored)
+                && is_service_of(begun.before, stored)
                 && !is_service_of(contents, stored);
             if has_lost_service && !stored.is_terminating {
                 acted |= self.delete(&stored.path, Some(PropagationPolicy::Background)).await == Some(true);
