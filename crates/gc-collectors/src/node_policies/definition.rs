@@ -6,8 +6,7 @@ use super::result::{LONGEST_TEXT, MOST_NODES, State};
 use super::{
     HIGHEST_PRIORITY, KIND, LONGEST_PATTERN, MOST_PROTECTED, MOST_REMOVED, MOST_WINDOWS, NOTHING, RESOURCE,
 };
-use crate::policies::definition::{column, duration, requirement, rule, text};
-use crate::policies::{GROUP, VERSION};
+use crate::policies::definition::{DefinedNames, column, duration, requirement, rule, text};
 
 /// Longest name of a node.
 const LONGEST_NAME: usize = 253;
@@ -15,40 +14,21 @@ const LONGEST_NAME: usize = 253;
 /// The definition, as it is created.
 #[must_use]
 pub fn definition() -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{RESOURCE}.{GROUP}")},
-        "spec": {
-            "group": GROUP,
-            "scope": "Cluster",
-            "names": {
-                "kind": KIND, "listKind": format!("{KIND}List"), "plural": RESOURCE,
-                "singular": "nodecollectionpolicy", "shortNames": ["ncp"],
-            },
-            "versions": [{
-                "name": VERSION,
-                "served": true,
-                "storage": true,
-                "subresources": {"status": {}},
-                "additionalPrinterColumns": [
-                    column("Enforced", "boolean", ".spec.enforce"),
-                    column("Priority", "integer", ".spec.priority"),
-                    column("High", "integer", ".spec.thresholds.highPercent"),
-                    column("Low", "integer", ".spec.thresholds.lowPercent"),
-                    column("Max-Age", "string", ".spec.ages.maximum"),
-                    column("Truncated", "boolean", ".status.truncated"),
-                    column("Age", "date", ".metadata.creationTimestamp"),
-                ],
-                "schema": {"openAPIV3Schema": {
-                    "type": "object",
-                    "description": "How the selected nodes collect their images. Nothing changes there until spec.enforce is true.",
-                    "required": ["spec"],
-                    "properties": {"spec": spec(), "status": status()},
-                }},
-            }],
-        },
-    })
+    let names = DefinedNames { kind: KIND, plural: RESOURCE, singular: "nodecollectionpolicy", short: "ncp" };
+    let columns = json!([
+        column("Enforced", "boolean", ".spec.enforce"),
+        column("Priority", "integer", ".spec.priority"),
+        column("High", "integer", ".spec.thresholds.highPercent"),
+        column("Low", "integer", ".spec.thresholds.lowPercent"),
+        column("Max-Age", "string", ".spec.ages.maximum"),
+        column("Truncated", "boolean", ".status.truncated"),
+        column("Age", "date", ".metadata.creationTimestamp"),
+    ]);
+    names.definition(
+        &columns,
+        "How the selected nodes collect their images. Nothing changes there until spec.enforce is true.",
+        &json!({"spec": spec(), "status": status()}),
+    )
 }
 
 /// A pattern of images.

@@ -7,40 +7,62 @@ use super::{GROUP, KIND, MOST_DELETIONS_PER_RUN, RESOURCE, VERSION};
 /// The definition, as it is created.
 #[must_use]
 pub fn definition() -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{RESOURCE}.{GROUP}")},
-        "spec": {
-            "group": GROUP,
-            "scope": "Cluster",
-            "names": {
-                "kind": KIND, "listKind": format!("{KIND}List"), "plural": RESOURCE,
-                "singular": "retentionpolicy", "shortNames": ["rp"],
+    let names = DefinedNames { kind: KIND, plural: RESOURCE, singular: "retentionpolicy", short: "rp" };
+    let columns = json!([
+        column("Target", "string", ".spec.target.kind"),
+        column("Valid", "string", ".status.conditions[?(@.type==\"Valid\")].status"),
+        column("Enforced", "string", ".status.conditions[?(@.type==\"Enforced\")].status"),
+        column("Selected", "integer", ".status.selected"),
+        column("Due", "integer", ".status.due"),
+        column("Deleted", "integer", ".status.deleted"),
+        column("Age", "date", ".metadata.creationTimestamp"),
+    ]);
+    names.definition(
+        &columns,
+        "Which objects of a kind are deleted, and when. Nothing is deleted until spec.enforce is true.",
+        &json!({"spec": spec(), "status": status()}),
+    )
+}
+
+/// The names of a kind of policies.
+pub(crate) struct DefinedNames {
+    pub(crate) kind: &'static str,
+    pub(crate) plural: &'static str,
+    pub(crate) singular: &'static str,
+    pub(crate) short: &'static str,
+}
+
+impl DefinedNames {
+    /// The definition of a kind of policies, which are objects of the cluster with a status.
+    pub(crate) fn definition(&self, columns: &Value, description: &str, properties: &Value) -> Value {
+        let Self { kind, plural, singular, short } = self;
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.{GROUP}")},
+            "spec": {
+                "group": GROUP,
+                "scope": "Cluster",
+                "names": {
+                    "kind": kind, "listKind": format!("{kind}List"), "plural": plural,
+                    "singular": singular, "shortNames": [short],
+                },
+                "versions": [{
+                    "name": VERSION,
+                    "served": true,
+                    "storage": true,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": columns,
+                    "schema": {"openAPIV3Schema": {
+                        "type": "object",
+                        "description": description,
+                        "required": ["spec"],
+                        "properties": properties,
+                    }},
+                }],
             },
-            "versions": [{
-                "name": VERSION,
-                "served": true,
-                "storage": true,
-                "subresources": {"status": {}},
-                "additionalPrinterColumns": [
-                    column("Target", "string", ".spec.target.kind"),
-                    column("Valid", "string", ".status.conditions[?(@.type==\"Valid\")].status"),
-                    column("Enforced", "string", ".status.conditions[?(@.type==\"Enforced\")].status"),
-                    column("Selected", "integer", ".status.selected"),
-                    column("Due", "integer", ".status.due"),
-                    column("Deleted", "integer", ".status.deleted"),
-                    column("Age", "date", ".metadata.creationTimestamp"),
-                ],
-                "schema": {"openAPIV3Schema": {
-                    "type": "object",
-                    "description": "Which objects of a kind are deleted, and when. Nothing is deleted until spec.enforce is true.",
-                    "required": ["spec"],
-                    "properties": {"spec": spec(), "status": status()},
-                }},
-            }],
-        },
-    })
+        })
+    }
 }
 
 pub(crate) fn column(name: &str, kind: &str, path: &str) -> Value {
