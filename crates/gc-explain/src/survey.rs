@@ -252,6 +252,7 @@ impl Survey {
     pub fn new(catalog: Catalog, now: Timestamp) -> Self {
         // Effects that are not performed stay in flight and must not delay reads.
         let config = Config {
+            awaits_lists: false,
             effects_in_flight: usize::MAX,
             startup_wait_milliseconds: 0,
             verify_patience_milliseconds: 0,

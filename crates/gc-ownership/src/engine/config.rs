@@ -3,6 +3,8 @@
 /// Bounds and delays of the engine. The defaults are for production; tests and simulators shorten them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// False in a graph that answers questions: its objects were read one by one, and no watch delivers more of them.
+    pub awaits_lists: bool,
     /// Maximum number of effects in flight (returned and not yet `Done`).
     pub effects_in_flight: usize,
     /// Maximum wait of actions at start for resources whose first list has not arrived, milliseconds.
@@ -53,6 +55,7 @@ impl Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            awaits_lists: true,
             effects_in_flight: 256,
             startup_wait_milliseconds: 30_000,
             gap_wait_milliseconds: 30_000,

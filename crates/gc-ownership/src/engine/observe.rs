@@ -349,7 +349,11 @@ impl Engine {
 
     pub(super) fn removed(&mut self, key: &ObjectKey, uid: &Uid, version: ResourceVersion) {
         let Some(resource) = self.graph.resources.index(key.resource) else { return };
-        if let Some(node) = self.graph.find(uid) {
+        let found = self.graph.find(uid);
+        if found.is_none_or(|node| self.graph.has(node, Flag::GONE)) && self.is_news(resource, version) {
+            self.absence_confirmed(key, resource);
+        }
+        if let Some(node) = found {
             if self.graph.has(node, Flag::OBSERVED) {
                 self.removal_seen(node, (key, resource), version);
             } else if !self.graph.has(node, Flag::GONE) && self.is_news(resource, version) {

@@ -8,9 +8,10 @@ use super::verdict::ReferenceState;
 use crate::graph::{EdgeId, Flag, NodeId, ResourceIndex};
 
 impl Engine {
-    /// Returns true if the watch of a resource delivers every change.
+    /// Returns true if the watch of a resource delivers every change, or nothing better is to come.
     pub(super) fn is_in_sight(&self, resource: ResourceIndex) -> bool {
-        self.graph.resources.get(resource).is_none_or(crate::graph::Resource::is_current)
+        !self.config.awaits_lists
+            || self.graph.resources.get(resource).is_none_or(crate::graph::Resource::is_current)
     }
 
     /// Returns true if a decision about an object has to wait for its resource. That, and what its owners' resources have to say, makes

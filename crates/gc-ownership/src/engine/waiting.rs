@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gc_types::{
-    Evidence, FinalizerName, Reason, Request, ResourceId, ResourceVersion, Scope, Timestamp, Verdict,
+    Evidence, FinalizerName, ObjectKey, Reason, Request, ResourceId, ResourceVersion, Scope, Timestamp,
+    Verdict,
 };
 
 use super::Engine;
@@ -256,8 +257,9 @@ impl Engine {
             // A cluster-scoped object cannot be its dependent.
             return true;
         }
-        let is_reached =
-            state.is_current() && self.is_comparable(node, resource) && state.progress >= waiting.mark;
+        let is_reached = self.is_in_sight(resource)
+            && self.is_comparable(node, resource)
+            && state.progress >= waiting.mark;
         if is_reached && (!waiting.orphan || self.is_listed_twice(node, resource)) {
             return true;
         }
@@ -339,15 +341,34 @@ impl Engine {
     /// A CustomResourceDefinition was removed: all its objects were deleted before, so none of them comes back, and no owner waits
     /// for their resource.
     pub(super) fn definition_removed(&mut self, node: NodeId) {
-        let at = self.graph.resource(node);
-        let is_definition = self.graph.resources.get(at).is_some_and(|state| {
+        if self.is_of_definitions(self.graph.resource(node)) {
+            self.release_defined(&self.graph.key(node).name);
+        }
+    }
+
+    /// A watch reports the removal of something that the graph does not know, or that a live read did not find before. If that was a
+    /// definition, it tells the same.
+    pub(super) fn absence_confirmed(&mut self, key: &ObjectKey, resource: ResourceIndex) {
+        let is_there = |node: NodeId| {
+            self.graph.has(node, Flag::OBSERVED)
+                && self.graph.resource(node) == resource
+                && self.graph.key(node).name == key.name
+        };
+        if self.is_of_definitions(resource) && !self.graph.slots().any(is_there) {
+            self.release_defined(&key.name);
+        }
+    }
+
+    fn is_of_definitions(&self, resource: ResourceIndex) -> bool {
+        self.graph.resources.get(resource).is_some_and(|state| {
             (&*state.info.gvr.group, &*state.info.gvr.resource)
                 == ("apiextensions.k8s.io", "customresourcedefinitions")
-        });
-        if !is_definition {
-            return;
-        }
-        for resource in self.graph.resources.defined_by(&self.graph.key(node).name) {
+        })
+    }
+
+    /// No owner waits any more for the resources of a definition with this name.
+    fn release_defined(&mut self, name: &str) {
+        for resource in self.graph.resources.defined_by(name) {
             if let Some(state) = self.graph.resources.get_mut(resource) {
                 state.definition_removed = true;
             }

@@ -87,10 +87,9 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
-    /// Returns true if its watch delivers every change. Where it is not watched or not served, or where no list has begun, as in a
-    /// graph that answers a question, nothing better is to come.
+    /// Returns true if its watch delivers every change. Where it is not watched or not served, nothing better is to come.
     pub(crate) fn is_current(&self) -> bool {
-        self.synced || !self.served || !self.info.watched || self.lists == 0
+        self.synced || !self.served || !self.info.watched
     }
 
     /// A list of the watch begins, or the watch ends.
