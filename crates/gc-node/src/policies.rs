@@ -137,8 +137,8 @@ impl Policies {
         let path = format!("{}?limit={}", collection(), MAX_POLICIES + 1);
         let Some(list) = read(&self.client, &path).await? else { return Ok((labels, Vec::new())) };
         ensure!(
-            list["kind"].as_str().is_some_and(|kind| kind.ends_with("List")),
-            "{path} was not answered with a list"
+            list["kind"].as_str() == Some(&format!("{KIND}List")),
+            "{path} was not answered with a list of policies"
         );
         let objects: Vec<PolicyObject> =
             serde_json::from_value(list["items"].clone()).context("cannot read the policies")?;
