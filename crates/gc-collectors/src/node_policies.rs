@@ -72,7 +72,7 @@ impl Window {
     }
 }
 
-/// How a node collects its images.
+/// Settings by which a node collects its images.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageSettings {
     /// Disk thresholds.
@@ -81,7 +81,7 @@ pub struct ImageSettings {
     pub ages: AgePolicy,
     /// Images that are never removed.
     pub protection: ImagePatterns,
-    /// Which images go last, and which are unwanted.
+    /// Rules by reference: images that go last, and images that are unwanted.
     pub rules: ReferenceRules,
 }
 

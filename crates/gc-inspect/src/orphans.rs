@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::gather::{Gatherer, Reading};
 
-/// What may use storage: group, plural name, and how it is noted. The volumes come last: one that was bound after the driver had listed
+/// Resources that may use storage: group, plural name, and how it is noted. The volumes come last: one that was bound after the driver had listed
 /// it is known then.
 const USERS: [(&str, &str, fn(&mut UsedStorage, &Value)); 4] = [
     ("storage.k8s.io", "storageclasses", UsedStorage::class),

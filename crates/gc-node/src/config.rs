@@ -34,7 +34,7 @@ pub struct NodeConfig {
     pub image_loop: bool,
     /// Protected images.
     pub protection: ImagePatterns,
-    /// Which images go last, and which are unwanted.
+    /// Rules by reference: images that go last, and images that are unwanted.
     pub rules: ReferenceRules,
     /// Maximum number of images to remove at once.
     pub parallel_removals: usize,

@@ -29,7 +29,7 @@ const PATIENCE_IN_ALL: Duration = Duration::from_secs(10);
 /// Bytes of an answer that are read: its first line.
 const LONGEST_ANSWER: usize = 512;
 
-/// Where the mirrors are: `HOST:PORT`, all addresses of each host.
+/// Addresses of the mirrors: `HOST:PORT`, all addresses of each host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peers(Vec<String>);
 

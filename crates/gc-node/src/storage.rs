@@ -14,12 +14,12 @@ use crate::filesystem::tree_bytes;
 
 /// Longest file of records that is read.
 const LONGEST_RECORDS: u64 = 256 << 20;
-/// How the path of the image filesystem ends that CRI-O reports: the driver comes before it.
+/// End of the path of the image filesystem that CRI-O reports: the driver comes before it.
 const OF_IMAGES: &str = "-images";
 /// Directory of a driver with one short link for each layer.
 const LINKS: &str = "l";
 
-/// Where a storage is.
+/// Place of a storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoragePaths {
     root: PathBuf,

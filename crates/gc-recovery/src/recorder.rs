@@ -182,7 +182,7 @@ async fn check(client: &ApiClient, recording: &Recording, served: &Discovery) ->
     Ok(recorded)
 }
 
-/// What is recorded, and what of it is being recorded.
+/// Resources that are to be recorded, and those of them that are.
 #[derive(Clone)]
 struct Recording {
     policy: Arc<RecordingPolicy>,

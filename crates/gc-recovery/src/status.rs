@@ -18,7 +18,7 @@ const LISTED_GAPS: usize = 100;
 /// Longest text of an error that the Lease has, characters.
 const LONGEST_ERROR: usize = 500;
 
-/// Why a resource of the policy is not recorded.
+/// Reason for which a resource of the policy is not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum GapReason {
     /// The server serves nothing of this name.
@@ -63,7 +63,7 @@ impl GapReason {
     }
 }
 
-/// What went wrong while records were made.
+/// Failure while records were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorCode {
     /// The disk was full; the oldest records were removed.

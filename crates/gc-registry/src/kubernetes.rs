@@ -1,6 +1,6 @@
 //! The version of Kubernetes whose API a process serves.
 //!
-//! What is data about a version is written by `scripts/kubernetes-version`: whole for 1.36, and as the difference to it for every
+//! Data about a version is written by `scripts/kubernetes-version`: whole for 1.36, and as the difference to it for every
 //! other version. Tables are shared by all servers of a process, so a process has one version.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What authentication and authorization of requests need.
+//! Data that authentication and authorization of requests need.
 
 use std::sync::Arc;
 

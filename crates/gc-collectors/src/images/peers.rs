@@ -19,7 +19,7 @@ pub struct Answers {
     pub failed: usize,
 }
 
-/// What is known about copies of an image on other nodes.
+/// Knowledge of copies of an image on other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
     /// Another node has one.
@@ -42,7 +42,7 @@ impl Answers {
     }
 }
 
-/// What is known of the images that a pass would remove. Images that are not in it were not asked about.
+/// Copies of the images that a pass would remove. Images that are not in it were not asked about.
 pub type KnownCopies = BTreeMap<ImageId, Copies>;
 
 #[cfg(test)]

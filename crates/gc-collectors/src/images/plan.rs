@@ -35,7 +35,7 @@ pub struct Snapshot<'a> {
     pub usage: &'a Usage,
     /// Images that the operator protects.
     pub protection: &'a ImagePatterns,
-    /// Which images go last, and which are unwanted.
+    /// Rules by reference: images that go last, and images that are unwanted.
     pub rules: &'a ReferenceRules,
 }
 

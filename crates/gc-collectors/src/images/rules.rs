@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Image;
 use super::patterns::{ImagePatterns, PatternError};
 
-/// How images that match a pattern are kept while nothing uses them.
+/// Rule by which images that match a pattern are kept while nothing uses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// Never removed, as if they were protected.
@@ -43,7 +43,7 @@ pub struct KeepRule {
     keep: Keep,
 }
 
-/// Why a rule cannot be used.
+/// Reason for which a rule cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeepRuleError {
     /// It has another form.

@@ -1,4 +1,4 @@
-//! What keeps the layers in the storage of CRI-O (containers/storage), by its records: `images.json`, `layers.json` and
+//! Users of the layers in the storage of CRI-O (containers/storage), by its records: `images.json`, `layers.json` and
 //! `containers.json` of a driver.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use super::account::Holder;
 /// The records of a storage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Storage {
-    /// Who keeps each layer that is recorded.
+    /// Users of each layer that is recorded.
     pub layers: BTreeMap<String, Holder>,
     /// Identifiers of images, whose directories have their manifests.
     pub images: BTreeSet<String>,

@@ -1,4 +1,4 @@
-//! What a node reports of a policy that selects it: an entry of the policy's status, and a part of the node's report.
+//! The report of a node about a policy that selects it: an entry of the policy's status, and a part of the node's report.
 
 use gc_types::Timestamp;
 use serde::{Deserialize, Serialize};

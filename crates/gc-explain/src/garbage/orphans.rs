@@ -24,7 +24,7 @@ pub struct StoredVolume {
     pub nodes: Vec<String>,
 }
 
-/// What a cluster uses of the storage of drivers.
+/// Storage of drivers that a cluster uses.
 #[derive(Clone, Debug, Default)]
 pub struct UsedStorage {
     /// Handles by driver.

@@ -123,7 +123,7 @@ pub(super) fn recorders(recorders: &[RecorderFacts], now: Timestamp, findings: &
     }
 }
 
-/// What is wrong with a recorder that runs.
+/// Returns the problems of a recorder that runs.
 fn running(lease: &str, report: &LeaseReport, needed: &[(String, String)], now: Timestamp) -> Vec<Finding> {
     let gaps = report.gaps.iter().map(|(resource, reason)| {
         let state = if reason == LISTING { State::Notice } else { State::Wrong };

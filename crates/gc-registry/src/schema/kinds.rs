@@ -17,7 +17,7 @@ pub(super) fn of(version: KubernetesVersion) -> impl Iterator<Item = Row> {
     KINDS.iter().chain(added_by(version)).copied()
 }
 
-/// What a version has beyond [`KINDS`]; sorted.
+/// Kinds that a version has beyond [`KINDS`]; sorted.
 fn added_by(version: KubernetesVersion) -> &'static [Row] {
     match version {
         KubernetesVersion::V1_36 => &[],

@@ -95,7 +95,7 @@ fn platform() -> String {
     format!("{system}-{machine}")
 }
 
-/// Where setup-envtest looks for a version.
+/// Folder in which setup-envtest expects a version.
 fn store(folder: &Path, version: KubernetesVersion) -> PathBuf {
     folder.join(STORE).join(format!("{}-{}", version.release(), platform()))
 }
