@@ -234,6 +234,24 @@ impl World {
         }
     }
 
+    /// Waits until a pod has failed or is gone.
+    pub(super) async fn until_ended(&self, pod: &str) {
+        let path = format!("{PODS}/{pod}");
+        let has_ended = async || {
+            let (code, pod) = self.get(&path).await;
+            code == 404 || pod["status"]["phase"] == "Failed"
+        };
+        self.until_later("the end of what has no node", 10_000, has_ended).await;
+    }
+
+    /// Asserts that these pods still run.
+    pub(super) async fn assert_running<'a>(&self, pods: impl IntoIterator<Item = &'a str>) {
+        for name in pods {
+            let (code, pod) = self.get(&format!("{PODS}/{name}")).await;
+            assert_eq!((code, &pod["status"]["phase"]), (200, &json!("Running")), "{name}");
+        }
+    }
+
     async fn until_all_have_lied(&self) {
         self.until_later("every lie", 10_000, async || self.liars.asked() >= ASKED).await;
     }
@@ -269,19 +287,10 @@ async fn pods_stay_whatever_is_said_of_their_nodes() {
         world.patch(&format!("{PODS}/{name}/status"), json!({"status": {"phase": "Running"}})).await;
     }
     let running = world.collect(Controller::PodGarbageCollector, PodCollector::new(0), NothingOutside).await;
-    let nowhere = format!("{PODS}/nowhere");
-    world
-        .until_later("the end of what has no node", 10_000, async || {
-            let (code, pod) = world.get(&nowhere).await;
-            code == 404 || pod["status"]["phase"] == "Failed"
-        })
-        .await;
+    world.until_ended("nowhere").await;
     world.until_all_have_lied().await;
     running.stop().await;
-    for name in names {
-        let (code, pod) = world.get(&format!("{PODS}/{name}")).await;
-        assert_eq!((code, &pod["status"]["phase"]), (200, &json!("Running")), "{name}");
-    }
+    world.assert_running(names.iter().map(String::as_str)).await;
 }
 
 #[tokio::test]

@@ -79,19 +79,10 @@ async fn pods_stay_whatever_the_watch_of_their_nodes_says() {
         world.liars.counts(format!("{NODES}/{name}"));
     }
     let running = world.collect(Controller::PodGarbageCollector, PodCollector::new(0), NothingOutside).await;
-    let nowhere = format!("{PODS}/nowhere");
-    world
-        .until_later("the end of what has no node", 10_000, async || {
-            let (code, pod) = world.get(&nowhere).await;
-            code == 404 || pod["status"]["phase"] == "Failed"
-        })
-        .await;
+    world.until_ended("nowhere").await;
     world.until_all_is_read(10_000).await;
     running.stop().await;
-    for name in NAMES {
-        let (code, pod) = world.get(&format!("{PODS}/{name}")).await;
-        assert_eq!((code, &pod["status"]["phase"]), (200, &json!("Running")), "{name}");
-    }
+    world.assert_running(NAMES).await;
 }
 
 #[tokio::test]
