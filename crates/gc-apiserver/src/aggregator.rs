@@ -1,17 +1,15 @@
 //! Aggregated API servers: groups and versions whose APIService names a Service are served by what is behind it.
 //!
-//! What is served by whom is a [`Table`], read from the stored APIServices ([`follow`]), with what the last check of each
+//! What is served by whom is a [`Table`], read from the stored APIServices (`follow::aggregated`), with what the last check of each
 //! server found: whether it is available, which becomes the condition of the APIService, and which resources it has, which
 //! become part of discovery. Requests are authenticated and authorized here, and sent on with the user in their headers
-//! ([`forward`]), under a certificate of the front-proxy authority.
+//! (`serve::forward`), under a certificate of the front-proxy authority.
 
-pub(crate) mod follow;
-pub(crate) mod forward;
 mod table;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-pub(crate) use table::{ApiService, Availability, Resource, Table, Version};
+pub(crate) use table::{ApiService, Availability, Key, Resource, Table, Version};
 
 use crate::transport::dial::Identity;
 
@@ -39,7 +37,7 @@ impl Aggregator {
     }
 
     /// Replaces the table by what is made of it.
-    fn change(&self, change: impl FnOnce(&Table) -> Table) -> Arc<Table> {
+    pub(crate) fn change(&self, change: impl FnOnce(&Table) -> Table) -> Arc<Table> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         *table = Arc::new(change(&table));
         Arc::clone(&table)

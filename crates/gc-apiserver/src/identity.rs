@@ -10,7 +10,7 @@ use gc_registry::error::ApiError;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::own;
+use crate::follow;
 use crate::state::State;
 use crate::work::Weight;
 
@@ -88,7 +88,7 @@ pub(crate) async fn keep(state: Arc<State>, identity: Identity) {
 
 /// Writes that the server lives; the Lease is created if it is not there.
 pub(crate) fn renew(state: &State, identity: &Identity) -> Result<(), ApiError> {
-    let collection = own::target(state, GROUP, "leases")?;
+    let collection = follow::target(state, GROUP, "leases")?;
     let collection = RequestTarget { namespace: NAMESPACE.to_owned(), ..collection };
     let target = RequestTarget { name: identity.name.clone(), ..collection.clone() };
     let body = || RequestBody::from(identity.lease(state.clock.now()));
@@ -126,7 +126,7 @@ mod tests {
 
     /// Returns the Leases without the members that the server adds to each object.
     fn shown(state: &State) -> Vec<Value> {
-        let mut leases = own::list(state, GROUP, "leases").unwrap();
+        let mut leases = follow::list(state, GROUP, "leases").unwrap();
         for lease in &mut leases {
             let metadata = lease["metadata"].as_object_mut().unwrap();
             metadata
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(next.holder, "apiserver-wlv32tlttr4jl3gtroqexyxapa_next");
         renew(state, &next).unwrap();
         assert_eq!(shown(state), [lease(&next, "1970-01-01T00:16:50.000000Z")]);
-        let target = own::target(state, GROUP, "leases").unwrap();
+        let target = follow::target(state, GROUP, "leases").unwrap();
         let target = RequestTarget { namespace: NAMESPACE.into(), name: next.name.clone(), ..target };
         let gone = state.as_server("", |registry, context| {
             registry.handle(&target, Operation::Delete(gc_registry::api::DeleteOptions::default()), context)

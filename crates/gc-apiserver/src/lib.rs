@@ -3,22 +3,25 @@
 //! A request passes the same stages as in kube-apiserver: its path says what it is about (`transport::path`),
 //! credentials say who asks (`auth::authentication`), roles say whether that is allowed (`auth::rbac`), the body is
 //! decoded (`encode::decode`), the registry does it, and the answer is written in the representation that was
-//! negotiated (`encode::{negotiate, render, list}`, `serve::watching`).
+//! negotiated (`encode::{negotiate, render, list}`, `exchange::watching`).
 
 mod aggregator;
+mod api_documents;
 mod auth;
 mod deadline;
 mod encode;
+mod exchange;
 mod exposition;
 mod fairness;
 mod flow_metrics;
+mod follow;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod identity;
 mod loss_metrics;
 mod metrics;
-mod own;
 mod serve;
+mod server;
 mod state;
 mod transport;
 mod webhook_metrics;
@@ -40,15 +43,15 @@ pub use auth::tls_settings::{TlsSettingError, TlsSettings};
 pub use auth::tokens::TokenSettings;
 pub use exposition::exposition;
 pub use metrics::catalogues;
-pub use serve::extension::{
+pub use server::config::{AccessConfig, ClusterConfig, ServerConfig};
+pub use server::in_process::{InProcess, WeakInProcess};
+pub use server::listener::{Listener, Peer};
+pub use server::listener_tls::ListenerTls;
+pub use server::peers::PeerTiming;
+pub use server::{RunningServer, Server, StartError};
+pub use state::Clock;
+pub use state::extension::{
     Audience, Extension, ExtensionAnswer, ExtensionBody, ExtensionRequest, SharedBody,
 };
-pub use state::Clock;
 pub use transport::account::MemoryBudget;
-pub use transport::in_process::{InProcess, WeakInProcess};
-pub use transport::listener::{Listener, Peer};
-pub use transport::listener_tls::ListenerTls;
-pub use transport::peers::PeerTiming;
 pub use transport::query::query_pairs;
-pub use transport::server::{RunningServer, Server, StartError};
-pub use transport::server_config::{AccessConfig, ClusterConfig, ServerConfig};

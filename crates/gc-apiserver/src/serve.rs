@@ -3,6 +3,7 @@
 pub(crate) mod connections;
 pub(crate) mod discovery;
 pub(crate) mod extension;
+pub(crate) mod forward;
 pub(crate) mod health;
 pub(crate) mod log_options;
 pub(crate) mod openapi;
@@ -10,7 +11,6 @@ pub(crate) mod operation;
 pub(crate) mod reviews;
 pub(crate) mod service;
 pub(crate) mod token_request;
-pub(crate) mod watching;
 pub(crate) mod webhooks;
 pub(crate) mod websocket;
 pub(crate) mod zpages;

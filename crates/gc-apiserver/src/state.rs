@@ -1,5 +1,8 @@
 //! State that all requests share.
 
+pub(crate) mod extension;
+pub(crate) mod facts;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,14 +14,14 @@ use gc_registry::storage::Blocking;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::aggregator::Aggregator;
+use crate::api_documents::discovery::Discovery;
+use crate::api_documents::openapi::OpenApi;
 use crate::auth::access::Access;
 use crate::deadline::Caller;
+use crate::exchange::watching::FrameCache;
 use crate::metrics::Metrics;
-use crate::serve::discovery::Discovery;
-use crate::serve::extension::Extension;
-use crate::serve::openapi::OpenApi;
-use crate::serve::watching::FrameCache;
-use crate::serve::zpages::Facts;
+use crate::state::extension::Extension;
+use crate::state::facts::Facts;
 use crate::transport::clients::Clients;
 use crate::transport::stop::Stop;
 use crate::work::{Weight, Work};

@@ -35,7 +35,7 @@ pub(crate) struct ApiService {
 }
 
 /// Group and version.
-pub(super) type Key = (String, String);
+pub(crate) type Key = (String, String);
 
 /// A resource in discovery. What another server says is taken over by its types alone: one wrong member in what this server
 /// shows would make all of discovery unreadable for clients.
@@ -69,7 +69,7 @@ fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D)
 
 impl Resource {
     /// Reads an APIResourceList; `None` if it is none.
-    pub(super) fn list(document: &[u8]) -> Option<Arc<[Self]>> {
+    pub(crate) fn list(document: &[u8]) -> Option<Arc<[Self]>> {
         #[derive(Deserialize)]
         struct List {
             kind: String,
@@ -106,7 +106,7 @@ impl Availability {
 
 impl ApiService {
     /// From a stored APIService; `None` if this server answers for it, or it cannot be read.
-    pub(super) fn read(object: &Value) -> Option<Self> {
+    pub(crate) fn read(object: &Value) -> Option<Self> {
         let spec = &object["spec"];
         let service = spec["service"].as_object()?;
         let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -126,12 +126,12 @@ impl ApiService {
         })
     }
 
-    pub(super) fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         (self.group.clone(), self.version.clone())
     }
 
     /// Returns whether another reading is of the same server, so that what was found out about one counts for the other.
-    pub(super) fn is_same_server(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_server(&self, other: &Self) -> bool {
         (&self.name, &self.service, &self.trust) == (&other.name, &other.service, &other.trust)
             && self.key() == other.key()
     }
@@ -233,12 +233,12 @@ impl Table {
         self.0.values()
     }
 
-    pub(super) fn get(&self, key: &Key) -> Option<&ApiService> {
+    pub(crate) fn get(&self, key: &Key) -> Option<&ApiService> {
         self.0.get(key)
     }
 
     /// The same with what was found out about a server, if it is still the one that is meant.
-    pub(super) fn with(&self, found: &ApiService) -> Self {
+    pub(crate) fn with(&self, found: &ApiService) -> Self {
         let mut table = self.clone();
         if let Some(known) = table.0.get_mut(&found.key()).filter(|known| known.is_same_server(found)) {
             known.availability = found.availability.clone();

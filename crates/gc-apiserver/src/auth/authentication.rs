@@ -17,9 +17,9 @@ use crate::auth::client_certificates::ClientCertificate;
 use crate::auth::pki::MASTERS_GROUP;
 use crate::auth::rbac::{self, Question, SERVICE_ACCOUNT_PREFIX};
 use crate::auth::tokens::Claims;
+use crate::exchange::header_text;
 use crate::state::State;
 use crate::transport::account::ClientStanding;
-use crate::transport::exchange::header_text;
 use crate::work::Weight;
 
 /// Name of who shows no credentials.

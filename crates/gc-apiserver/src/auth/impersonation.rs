@@ -14,7 +14,7 @@ use crate::auth::authentication::{
 };
 use crate::auth::pki::MASTERS_GROUP;
 use crate::auth::rbac::{Question, Rbac};
-use crate::transport::exchange::header_text;
+use crate::exchange::header_text;
 
 const GROUP: &str = "authentication.k8s.io";
 const NODE_PREFIX: &str = "system:node:";

@@ -3,7 +3,7 @@
 use gc_registry::api::UserInfo;
 use http::{HeaderMap, HeaderName};
 
-use crate::transport::exchange::header_text;
+use crate::exchange::header_text;
 use crate::transport::query::decode_exactly;
 
 /// Front proxies that may name the user, and the headers they use.

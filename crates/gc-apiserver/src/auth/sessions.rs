@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::auth::client_certificates::{CertifiedUser, ClientCertificate};
 use crate::auth::rbac::is_master;
-use crate::transport::exchange::header_text;
+use crate::exchange::header_text;
 
 /// Prefix of the cookie's name. The prefix makes browsers insist on `Secure`, on `Path=/` and on no `Domain`.
 const SESSION_COOKIE: &str = "__Host-kubegc";

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// Names and new statuses of the schemas whose condition is not what it should be.
-pub(super) fn changed(schemas: &[Value], levels: &[Value], now: jiff::Timestamp) -> Vec<(String, Value)> {
+pub(crate) fn changed(schemas: &[Value], levels: &[Value], now: jiff::Timestamp) -> Vec<(String, Value)> {
     let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let levels: Vec<String> = levels.iter().map(name).collect();
     let mut changed = Vec::new();

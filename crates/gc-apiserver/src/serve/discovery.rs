@@ -1,23 +1,19 @@
 //! Discovery: which groups, versions and resources there are, in the old form and in the aggregated one.
 
-mod documents;
-
 use bytes::Bytes;
 use gc_registry::error::ApiError;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use http::{Method, StatusCode};
 
-use self::documents::{
+use crate::api_documents::discovery::{
     ServedApis, aggregated_content_type, aggregated_form, core_versions, resource_list, with_type,
 };
 use crate::encode::negotiate::{Purpose, Representation, is_nameable, media_ranges};
 use crate::encode::render;
+use crate::exchange::{Answer, ApiRequest, page_not_found, text_answer};
 use crate::serve::service::not_served;
 use crate::state::State;
-use crate::transport::exchange::{Answer, ApiRequest, page_not_found, text_answer};
 use crate::transport::path::DiscoveryPath;
-
-pub(crate) use documents::Discovery;
 
 /// Answers one of the discovery paths.
 pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) -> Result<Answer, ApiError> {

@@ -13,11 +13,9 @@ use serde_json::json;
 
 use crate::encode::negotiate::{self, Representation};
 use crate::encode::render;
+use crate::exchange::{Answer, ApiRequest, PLAIN, gzipped, packed_answer, page_not_found, text_answer};
 use crate::serve::zpages::{Page, git_version};
 use crate::state::State;
-use crate::transport::exchange::{
-    Answer, ApiRequest, PLAIN, gzipped, packed_answer, page_not_found, text_answer,
-};
 use crate::work::Weight;
 
 /// Health checks by name.

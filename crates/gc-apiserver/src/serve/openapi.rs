@@ -1,7 +1,5 @@
 //! OpenAPI documents: built on demand, cached by their hashes.
 
-mod documents;
-
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,14 +7,12 @@ use gc_registry::error::ApiError;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use http::{Method, StatusCode};
 
-use self::documents::{Document, DocumentName, INDEX, JSON};
+use crate::api_documents::openapi::{Document, DocumentName, INDEX, JSON};
 use crate::encode::negotiate::media_ranges;
 use crate::encode::openapi_protobuf;
+use crate::exchange::{Answer, ApiRequest, page_not_found, text_answer};
 use crate::state::State;
-use crate::transport::exchange::{Answer, ApiRequest, page_not_found, text_answer};
 use crate::work::Weight;
-
-pub(crate) use documents::OpenApi;
 
 /// Answers `/openapi/…`; `None` for any other path.
 pub(crate) async fn answer(

@@ -10,8 +10,8 @@ use http::header::CONTENT_TYPE;
 
 use crate::encode::decode as bodies;
 use crate::encode::negotiate;
+use crate::exchange::ApiRequest;
 use crate::transport::bodies::Bodies;
-use crate::transport::exchange::ApiRequest;
 use crate::work::{self, Weight};
 
 /// A request whose body has arrived, and has not been decoded yet.

@@ -18,9 +18,9 @@ use serde_json::{Map, Value, json};
 use crate::auth::authentication;
 use crate::auth::rbac::{Question, Rule};
 use crate::encode::negotiate::Purpose;
+use crate::exchange::answers::write_answer;
+use crate::exchange::{Answer, ApiRequest};
 use crate::state::State;
-use crate::transport::answers::write_answer;
-use crate::transport::exchange::{Answer, ApiRequest};
 use crate::work::{self, Weight};
 
 const GROUPS: [&str; 2] = ["authorization.k8s.io", "authentication.k8s.io"];

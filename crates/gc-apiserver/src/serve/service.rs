@@ -17,7 +17,6 @@ use http::{HeaderMap, Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 
-use crate::aggregator;
 use crate::auth::authentication;
 use crate::auth::client_certificates::ClientCertificate;
 use crate::auth::impersonation;
@@ -27,21 +26,20 @@ use crate::auth::websocket_token::move_token;
 use crate::deadline::{Caller, Deadline, REQUEST_PATIENCE, WRITE_PATIENCE};
 use crate::encode::negotiate::{Form, Purpose};
 use crate::encode::table::{IncludeObject, Table};
+use crate::exchange::answers::{error_answer, write_answer};
+use crate::exchange::body::AnswerBody;
+use crate::exchange::watching::{WatchSetup, WatchStream};
+use crate::exchange::{Answer, ApiRequest, BodyError, page_not_found, refuse_unreadable, text_answer};
 use crate::fairness::configuration::{Flow, RequestProperties};
 use crate::metrics::RequestLabels;
-use crate::serve::extension::{self, Audience, Extension, trimmed};
+use crate::serve::extension::{self, trimmed};
 use crate::serve::operation::PendingOperation;
-use crate::serve::watching::{WatchSetup, WatchStream};
-use crate::serve::{connections, discovery, health, log_options, reviews, token_request, websocket};
+use crate::serve::{connections, discovery, forward, health, log_options, reviews, token_request, websocket};
 use crate::state::State;
+use crate::state::extension::{Audience, Extension};
 use crate::transport::account::Charge;
-use crate::transport::answers::{error_answer, write_answer};
-use crate::transport::body::AnswerBody;
 use crate::transport::clients::{AdmittedConnection, Ending};
 use crate::transport::connections::Upgrade;
-use crate::transport::exchange::{
-    Answer, ApiRequest, BodyError, page_not_found, refuse_unreadable, text_answer,
-};
 use crate::transport::path::{self, ResourcePath, Route};
 use crate::transport::query::{Query, decode};
 use crate::transport::streams::RefusedStream;
@@ -200,7 +198,7 @@ async fn answer(
     if let Some((group, version)) = route.version()
         && let Some(service) = table.find(&state.registry.catalog(), group, version)
     {
-        return aggregator::forward::forward(state, request, service, &route).await;
+        return forward::forward(state, request, service, &route).await;
     }
     match route {
         Route::Resource(target) => resource_request(state, request, target, labels).await,

@@ -15,9 +15,9 @@ use crate::auth::authentication::get;
 use crate::auth::tokens::{Claims, KubernetesClaims, Reference};
 use crate::deadline::Caller;
 use crate::encode::negotiate::Purpose;
+use crate::exchange::answers::write_answer;
+use crate::exchange::{Answer, ApiRequest};
 use crate::state::State;
-use crate::transport::answers::write_answer;
-use crate::transport::exchange::{Answer, ApiRequest};
 use crate::work::{self, Weight};
 
 const GROUP: &str = "authentication.k8s.io";

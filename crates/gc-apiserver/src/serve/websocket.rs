@@ -15,11 +15,11 @@ use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::encode::negotiate::Encoding;
-use crate::serve::watching::WatchStream;
-use crate::transport::body::AnswerBody;
+use crate::exchange::body::AnswerBody;
+use crate::exchange::watching::WatchStream;
+use crate::exchange::{Answer, ApiRequest};
 use crate::transport::clients::Ending;
 use crate::transport::connections::wants_web_socket;
-use crate::transport::exchange::{Answer, ApiRequest};
 
 /// Suffix that is hashed with the key (RFC 6455, 1.3).
 const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";

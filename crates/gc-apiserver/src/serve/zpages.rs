@@ -1,8 +1,6 @@
 //! `/flagz` and `/statusz`: which flags the server was started with, and since when it runs.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::time::Instant;
 
 use gc_registry::error::ApiError;
 use gc_registry::kubernetes::KubernetesVersion;
@@ -12,7 +10,8 @@ use serde_json::{Value, json};
 
 use crate::encode::negotiate::{Encoding, MediaRange, Representation, media_ranges, not_acceptable};
 use crate::encode::render;
-use crate::transport::exchange::{Answer, ApiRequest, PLAIN, text_answer};
+use crate::exchange::{Answer, ApiRequest, PLAIN, text_answer};
+use crate::state::facts::Facts;
 
 /// The Kubernetes version whose API this server has, such as `v1.36.2+kubegc`.
 pub(super) fn git_version() -> String {
@@ -32,26 +31,6 @@ const PATHS: [&str; 7] = ["/flagz", "/healthz", "/livez", "/metrics", "/readyz",
 pub(crate) enum Page {
     Flags,
     Status,
-}
-
-/// Contents of the pages.
-#[derive(Debug)]
-pub(crate) struct Facts {
-    flags: BTreeMap<String, String>,
-    started: jiff::Timestamp,
-    running: Instant,
-}
-
-impl Facts {
-    /// From now on.
-    pub(crate) fn new(flags: BTreeMap<String, String>) -> Self {
-        Self { flags, started: jiff::Timestamp::now(), running: Instant::now() }
-    }
-
-    /// When the server was started, in seconds.
-    pub(crate) fn started_seconds(&self) -> i64 {
-        self.started.as_second()
-    }
 }
 
 /// The form of an answer: plain text, or a version of the structured form.

@@ -19,7 +19,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The next connection for which there is a place.
-pub(super) async fn next(listener: &TcpListener, clients: &Arc<Clients>) -> (TcpStream, AdmittedConnection) {
+pub(crate) async fn next(listener: &TcpListener, clients: &Arc<Clients>) -> (TcpStream, AdmittedConnection) {
     loop {
         clients.room().await;
         match listener.accept().await {
@@ -36,7 +36,7 @@ pub(super) async fn next(listener: &TcpListener, clients: &Arc<Clients>) -> (Tcp
 }
 
 /// Makes a connection one of TLS, in its turn.
-pub(super) async fn shake_hands(
+pub(crate) async fn shake_hands(
     client: &Client,
     acceptor: TlsAcceptor,
     stream: LentConnection<TcpStream>,
@@ -55,7 +55,7 @@ pub(super) async fn shake_hands(
 }
 
 /// Keeps a connection open for a while that is not served any longer, if its peer did harm.
-pub(super) async fn stay_silent(
+pub(crate) async fn stay_silent(
     client: &Client,
     slot: &ReturnSlot<TcpStream>,
     stop: impl Future<Output = ()>,

@@ -214,7 +214,7 @@ fn report(ended: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
 #[allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
 mod tests {
     use super::*;
-    use crate::transport::body::AnswerBody;
+    use crate::exchange::body::AnswerBody;
     use crate::transport::clients::tests::lone_client;
     use crate::transport::pace::{BURST, PERIOD};
     use bytes::Bytes;

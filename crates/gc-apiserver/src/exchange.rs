@@ -1,4 +1,8 @@
-//! A request as it came, and the plain forms of answers.
+//! A request as it came, and the forms of answers.
+
+pub(crate) mod answers;
+pub(crate) mod body;
+pub(crate) mod watching;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +23,10 @@ use http_body_util::combinators::BoxBody;
 use crate::deadline::{Caller, Deadline};
 use crate::encode::list::GZIP_FROM;
 use crate::encode::negotiate::{self, Purpose, Representation};
+use crate::exchange::body::AnswerBody;
 use crate::fairness::configuration::Flow;
 use crate::transport::account::{Charge, OverBudget};
 use crate::transport::bodies::{Bodies, Held, MAXIMUM_BODY, NoRoom};
-use crate::transport::body::AnswerBody;
 use crate::transport::clients::{AnonymousStream, Client};
 use crate::transport::connections::Upgrade;
 use crate::transport::query::Query;

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, EXPECT, HOST, HeaderValue, TRANSFER_ENCODING};
 use http::{Request, StatusCode, Version};
 
-use crate::transport::exchange::{Answer, PLAIN, text_answer};
+use crate::exchange::{Answer, PLAIN, text_answer};
 
 /// Bytes of a `Host` besides letters and digits.
 const HOST_BYTES: &[u8] = b"!$%&()*+,-.:;=[]'_~";

@@ -9,9 +9,9 @@ use gc_registry::openapi;
 
 use crate::encode::openapi_protobuf;
 
-pub(super) const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 /// The content type of the index, which upstream leaves to Go to guess.
-pub(super) const INDEX: &str = "text/plain; charset=utf-8";
+pub(crate) const INDEX: &str = "text/plain; charset=utf-8";
 
 /// Written documents of the present catalog. Bounded by what is served: two of version 2, an index, and two
 /// per group and version.
@@ -28,7 +28,7 @@ struct CachedDocument {
 
 /// One of the documents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum DocumentName {
+pub(crate) enum DocumentName {
     Two,
     /// The same as protobuf.
     TwoProtobuf,
@@ -40,13 +40,13 @@ pub(super) enum DocumentName {
 }
 
 #[derive(Clone)]
-pub(super) struct Document {
-    pub(super) hash: String,
-    pub(super) bytes: Bytes,
+pub(crate) struct Document {
+    pub(crate) hash: String,
+    pub(crate) bytes: Bytes,
 }
 
 impl DocumentName {
-    pub(super) fn of_path(path: &str) -> Option<Self> {
+    pub(crate) fn of_path(path: &str) -> Option<Self> {
         let rest = path.strip_prefix("/openapi/")?;
         match rest.trim_end_matches('/') {
             "v2" => Some(Self::Two),
@@ -55,7 +55,7 @@ impl DocumentName {
         }
     }
 
-    pub(super) fn content_type(&self) -> &'static str {
+    pub(crate) fn content_type(&self) -> &'static str {
         match self {
             Self::TwoProtobuf => openapi_protobuf::CONTENT_TYPE,
             Self::ThreeProtobuf(_) => openapi_protobuf::three::CONTENT_TYPE,
@@ -64,7 +64,7 @@ impl DocumentName {
         }
     }
 
-    pub(super) fn hash(&self, catalog: &Catalog) -> Option<String> {
+    pub(crate) fn hash(&self, catalog: &Catalog) -> Option<String> {
         match self {
             Self::Two | Self::TwoProtobuf | Self::Index => Some(openapi::v2_hash(catalog)),
             Self::Three(path) | Self::ThreeProtobuf(path) => openapi::v3_hash(catalog, path),
@@ -88,7 +88,7 @@ impl DocumentName {
 }
 
 impl OpenApi {
-    pub(super) fn document(&self, catalog: &Arc<Catalog>, which: &DocumentName) -> Option<Document> {
+    pub(crate) fn document(&self, catalog: &Arc<Catalog>, which: &DocumentName) -> Option<Document> {
         {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             let current = kept.catalog.as_ref().is_some_and(|known| Arc::ptr_eq(known, catalog));

@@ -1,5 +1,12 @@
 //! Starting, serving and stopping.
 
+pub(crate) mod config;
+pub(crate) mod in_process;
+pub(crate) mod listener;
+pub(crate) mod listener_tls;
+pub(crate) mod peers;
+mod unserved;
+
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -37,17 +44,17 @@ use crate::identity::{self, Identity};
 use crate::serve::health;
 use crate::serve::service;
 use crate::serve::webhooks::Webhooks;
+use crate::server::config::ServerConfig;
+use crate::server::in_process::InProcess;
+use crate::server::peers::{Peer, Peers, SharedPeers};
+use crate::server::unserved::unserved;
 use crate::state::State;
 use crate::transport::arrivals;
 use crate::transport::clients::{AdmittedConnection, Ending};
 use crate::transport::connections::{Patience, converse};
 use crate::transport::dial;
-use crate::transport::in_process::InProcess;
 use crate::transport::lent::LentConnection;
-use crate::transport::peers::{self, Peer, Peers, SharedPeers};
-use crate::transport::server_config::ServerConfig;
 use crate::transport::stop::Stop;
-use crate::transport::unserved::unserved;
 
 /// Maximum time to finish requests when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_millis(1500);
@@ -227,8 +234,8 @@ async fn keep(
         background.spawn(keeping.boxed());
     }
     crate::auth::authentication::follow_roles(state, background).await.map_err(StartError::Roles)?;
-    crate::fairness::follow::follow(state, background).await.map_err(StartError::Fairness)?;
-    crate::aggregator::follow::follow(state, background).await.map_err(StartError::Aggregator)?;
+    crate::follow::fairness::follow(state, background).await.map_err(StartError::Fairness)?;
+    crate::follow::aggregated::follow(state, background).await.map_err(StartError::Aggregator)?;
     background.spawn(maintain(Arc::clone(state)).boxed());
     if let Some(host) = &config.identity_host {
         let identity = Identity::new(host, state.advertised(), &state.uuid());

@@ -11,7 +11,7 @@ use http::{Response, StatusCode};
 use http_body::{Frame, SizeHint};
 
 use crate::encode::list::ListStream;
-use crate::serve::watching::WatchStream;
+use crate::exchange::watching::WatchStream;
 use crate::transport::streams::HeldBody;
 
 /// Bytes that a watch, or a stream of an extension, takes besides the piece that it sends.

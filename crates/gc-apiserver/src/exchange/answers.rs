@@ -14,8 +14,8 @@ use crate::encode::list::{ItemForm, ListAnswer, ListStart};
 use crate::encode::negotiate::{Encoding, Form, Purpose, Representation};
 use crate::encode::table::{IncludeObject, Table};
 use crate::encode::{protobuf_answer, render};
-use crate::transport::body::AnswerBody;
-use crate::transport::exchange::{Answer, ApiRequest, whole};
+use crate::exchange::body::AnswerBody;
+use crate::exchange::{Answer, ApiRequest, whole};
 
 /// Writes the registry's answer in a representation.
 pub(crate) fn write_answer(

@@ -14,17 +14,17 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::account::{Account, MemoryBudget};
-use super::arrivals;
-use super::body::AnswerBody;
-use super::clients::{AdmittedConnection, Clients, Ending, Limits};
-use super::connections::{Patience, converse};
-use super::lent::LentConnection;
 use super::listener_tls::ListenerTls;
 use super::unserved::unserved;
 use crate::auth::authentication::standing;
+use crate::exchange::body::AnswerBody;
 use crate::loss_metrics::LossMetrics;
-use crate::serve::extension::{ExtensionAnswer, ExtensionBody};
+use crate::state::extension::{ExtensionAnswer, ExtensionBody};
+use crate::transport::account::{Account, MemoryBudget};
+use crate::transport::arrivals;
+use crate::transport::clients::{AdmittedConnection, Clients, Ending, Limits};
+use crate::transport::connections::{Patience, converse};
+use crate::transport::lent::LentConnection;
 
 /// A listener. See the module documentation.
 #[derive(Clone)]

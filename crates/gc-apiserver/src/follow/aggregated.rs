@@ -17,10 +17,9 @@ use gc_registry::watch::Watch;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::forward::check;
-use super::table::Key;
-use super::{ApiService, Availability, Table};
-use crate::own;
+use crate::aggregator::{ApiService, Availability, Key, Table};
+use crate::follow;
+use crate::serve::forward::check;
 use crate::state::State;
 use crate::work::Weight;
 
@@ -35,7 +34,7 @@ const CHECKS_AT_ONCE: usize = 8;
 pub(crate) async fn follow(state: &Arc<State>, background: &mut JoinSet<()>) -> Result<(), ApiError> {
     read(state).await?;
     let state = Arc::clone(state);
-    let follow = own::keep_following("APIServices", move || {
+    let follow = follow::keep_following("APIServices", move || {
         let state = Arc::clone(&state);
         async move { follow_once(&state).await }
     });
@@ -66,7 +65,7 @@ async fn follow_once(state: &Arc<State>) -> Result<(), ApiError> {
             }
         }
         // Changes seldom come alone: those of one moment are handled together.
-        tokio::time::sleep(own::MOMENT).await;
+        tokio::time::sleep(follow::MOMENT).await;
         while let Some(more) = changed(&mut watches, &table).now_or_never() {
             more?;
         }
@@ -131,7 +130,7 @@ async fn watch(state: &Arc<State>, group: &'static str, resource: &'static str) 
                 resource_version_match: Some(gc_registry::api::VersionMatch::NotOlderThan),
                 ..options
             };
-            state.registry.watch(&own::target(state, group, resource)?, &options)
+            state.registry.watch(&follow::target(state, group, resource)?, &options)
         })
         .await
 }
@@ -175,7 +174,7 @@ fn is_behind(metadata: &Value, table: &Table) -> bool {
 
 /// Reads the table, and publishes it with what is known of its servers.
 async fn read(state: &Arc<State>) -> Result<Arc<Table>, ApiError> {
-    let objects = state.perform(Weight::ReadMany, |state| own::list(state, GROUP, RESOURCE)).await?;
+    let objects = state.perform(Weight::ReadMany, |state| follow::list(state, GROUP, RESOURCE)).await?;
     Ok(state.aggregator.change(|before| Table::read(&objects, before)))
 }
 
@@ -185,7 +184,7 @@ async fn report(state: &Arc<State>, service: &ApiService) -> Result<(), ApiError
     let name = service.name.clone();
     state
         .perform(Weight::Write, move |state| {
-            let target = RequestTarget { name, ..own::target(state, GROUP, RESOURCE)? };
+            let target = RequestTarget { name, ..follow::target(state, GROUP, RESOURCE)? };
             let status = RequestTarget { subresource: "status".into(), ..target.clone() };
             state.as_server("kube-aggregator", |registry, context| {
                 let read = Operation::Get { resource_version: String::new() };

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::own;
+use crate::follow;
 use crate::state::State;
 use crate::work::Weight;
 
@@ -370,11 +370,11 @@ fn group_of(slice: &Value) -> Option<(&'static str, u16)> {
 
 /// Lists the objects of a resource in the namespace of the Service.
 fn list(state: &State, group: &str, resource: &str) -> Result<Vec<Value>, ApiError> {
-    own::list_at(state, &target(state, group, resource, "")?)
+    follow::list_at(state, &target(state, group, resource, "")?)
 }
 
 fn target(state: &State, group: &str, resource: &str, name: &str) -> Result<RequestTarget, ApiError> {
-    let collection = own::target(state, group, resource)?;
+    let collection = follow::target(state, group, resource)?;
     Ok(RequestTarget { namespace: NAMESPACE.to_owned(), name: name.to_owned(), ..collection })
 }
 
@@ -458,7 +458,7 @@ mod tests {
                 listed(&subset["addresses"]).iter().map(|one| format!("{}:{port}", text(&one["ip"]))),
             );
         }
-        let slices = own::list(state, SLICES, "endpointslices").unwrap();
+        let slices = follow::list(state, SLICES, "endpointslices").unwrap();
         let slice = |slice: &Value| {
             let port = slice["ports"][0]["port"].as_u64().unwrap();
             let one = |one: &Value| format!("{}:{port}", text(&one["addresses"][0]));

@@ -17,12 +17,12 @@ use http_body_util::{BodyExt as _, Empty, Full, Limited};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::{ApiService, Availability, Resource};
+use crate::aggregator::{ApiService, Availability, Resource};
 use crate::auth::request_headers::RequestHeaders;
+use crate::exchange::body::AnswerBody;
+use crate::exchange::{Answer, ApiRequest, RequestBytes, text_answer};
 use crate::state::State;
-use crate::transport::body::AnswerBody;
 use crate::transport::dial::{Connection, Peer, dial};
-use crate::transport::exchange::{Answer, ApiRequest, RequestBytes, text_answer};
 use crate::transport::path::{self, Route};
 use crate::work::Weight;
 

@@ -10,6 +10,8 @@ use gc_registry::Registry;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::aggregator::Aggregator;
+use crate::api_documents::discovery::Discovery;
+use crate::api_documents::openapi::OpenApi;
 use crate::auth::access::Access;
 use crate::auth::cluster_keys::ClusterSecret;
 use crate::auth::pki::GivenKeys;
@@ -17,14 +19,12 @@ use crate::auth::rbac::AuthorizationMode;
 use crate::auth::request_headers::RequestHeaders;
 use crate::auth::tokens::TokenSettings;
 use crate::metrics::Metrics;
-use crate::serve::discovery::Discovery;
-use crate::serve::extension::Extension;
-use crate::serve::openapi::OpenApi;
-use crate::serve::zpages::Facts;
+use crate::server::peers::PeerTiming;
+use crate::state::extension::Extension;
+use crate::state::facts::Facts;
 use crate::state::{Clock, State};
 use crate::transport::account::{Account, MemoryBudget};
 use crate::transport::clients::{Clients, Limits};
-use crate::transport::peers::PeerTiming;
 use crate::transport::stop::Stop;
 use crate::work::Work;
 

@@ -1,5 +1,8 @@
 //! Following objects of the server's own store: aggregated servers, priority and fairness.
 
+pub(crate) mod aggregated;
+pub(crate) mod fairness;
+
 use std::time::Duration;
 
 use gc_registry::api::{ListOptions, Operation, RequestTarget, ResponseBody};

@@ -11,9 +11,9 @@ use gc_registry::watch::Watch;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::configuration::Configuration;
-use super::dangling;
-use crate::own;
+use crate::fairness::configuration::Configuration;
+use crate::fairness::dangling;
+use crate::follow;
 use crate::state::State;
 use crate::work::Weight;
 
@@ -26,7 +26,7 @@ pub(crate) async fn follow(state: &Arc<State>, background: &mut JoinSet<()>) -> 
     read(state).await?;
     for resource in RESOURCES {
         let state = Arc::clone(state);
-        let follow = own::keep_following(resource, move || {
+        let follow = follow::keep_following(resource, move || {
             let state = Arc::clone(&state);
             async move { follow_once(&state, resource).await }
         });
@@ -38,7 +38,7 @@ pub(crate) async fn follow(state: &Arc<State>, background: &mut JoinSet<()>) -> 
 async fn read(state: &Arc<State>) -> Result<(), ApiError> {
     let [schemas, levels] = state
         .perform(Weight::ReadMany, |state| {
-            Ok([own::list(state, GROUP, RESOURCES[0])?, own::list(state, GROUP, RESOURCES[1])?])
+            Ok([follow::list(state, GROUP, RESOURCES[0])?, follow::list(state, GROUP, RESOURCES[1])?])
         })
         .await?;
     state.work.configure(Configuration::new(&schemas, &levels));
@@ -59,7 +59,7 @@ fn write_status(state: &State, name: &str, status: &Value) -> Result<(), ApiErro
     let target = RequestTarget {
         name: name.into(),
         subresource: "status".into(),
-        ..own::target(state, GROUP, RESOURCES[0])?
+        ..follow::target(state, GROUP, RESOURCES[0])?
     };
     let value = json!({
         "apiVersion": format!("{GROUP}/v1"), "kind": "FlowSchema", "metadata": {"name": name}, "status": status,
@@ -75,7 +75,7 @@ fn write_status(state: &State, name: &str, status: &Value) -> Result<(), ApiErro
 async fn follow_once(state: &Arc<State>, resource: &'static str) -> Result<(), ApiError> {
     let mut watch: Watch = state
         .perform(Weight::ReadMany, move |state| {
-            state.registry.watch(&own::target(state, GROUP, resource)?, &ListOptions::default())
+            state.registry.watch(&follow::target(state, GROUP, resource)?, &ListOptions::default())
         })
         .await?;
     read(state).await?;
@@ -86,7 +86,7 @@ async fn follow_once(state: &Arc<State>, resource: &'static str) -> Result<(), A
         }
         read(state).await?;
         // Changes seldom come alone: those of a moment are read once.
-        tokio::time::sleep(own::MOMENT).await;
+        tokio::time::sleep(follow::MOMENT).await;
         let mut is_newer = false;
         while let Some(Some(event)) = std::future::poll_fn(|cx| watch.poll_next(cx)).now_or_never() {
             if let WatchEvent::Error(error) = event {

@@ -24,7 +24,7 @@ pub(crate) struct Discovery {
 
 impl Discovery {
     /// The aggregated document of the core group, or of all others.
-    pub(super) fn aggregated(
+    pub(crate) fn aggregated(
         &self,
         served: &ServedApis<'_>,
         core: bool,
@@ -54,10 +54,10 @@ struct CachedDocument {
 }
 
 #[derive(Clone)]
-pub(super) struct Document {
-    pub(super) bytes: Bytes,
+pub(crate) struct Document {
+    pub(crate) bytes: Bytes,
     /// The same in all encodings.
-    pub(super) etag: HeaderValue,
+    pub(crate) etag: HeaderValue,
 }
 
 /// Group and version of the aggregated form.
@@ -65,7 +65,7 @@ const AGGREGATED: (&str, &str) = ("apidiscovery.k8s.io", "v2");
 const AGGREGATED_KIND: &str = "APIGroupDiscoveryList";
 
 /// The encoding of the aggregated form that an Accept header wants, wherever among its ranges it is; `None` is the old form.
-pub(super) fn aggregated_form(accept: &str, pretty: bool) -> Option<Representation> {
+pub(crate) fn aggregated_form(accept: &str, pretty: bool) -> Option<Representation> {
     media_ranges(accept).iter().find_map(|range| {
         let form = (range.parameter("g")?, range.parameter("v")?);
         if range.parameter("as") != Some(AGGREGATED_KIND) || form != AGGREGATED {
@@ -80,7 +80,7 @@ pub(super) fn aggregated_form(accept: &str, pretty: bool) -> Option<Representati
 }
 
 /// `Content-Type` of the aggregated form.
-pub(super) fn aggregated_content_type(encoding: Encoding) -> &'static str {
+pub(crate) fn aggregated_content_type(encoding: Encoding) -> &'static str {
     match encoding {
         Encoding::Json => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
         Encoding::Yaml => "application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
@@ -98,9 +98,9 @@ fn aggregated_document(served: &ServedApis<'_>, core: bool, representation: Repr
 }
 
 /// APIs of this server and of aggregated ones.
-pub(super) struct ServedApis<'a> {
-    pub(super) catalog: &'a Arc<Catalog>,
-    pub(super) table: &'a Arc<Table>,
+pub(crate) struct ServedApis<'a> {
+    pub(crate) catalog: &'a Arc<Catalog>,
+    pub(crate) table: &'a Arc<Table>,
 }
 
 impl ServedApis<'_> {
@@ -114,7 +114,7 @@ impl ServedApis<'_> {
         versions.iter().map(name).collect()
     }
 
-    pub(super) fn groups(&self) -> Value {
+    pub(crate) fn groups(&self) -> Value {
         let groups = self.table.groups(self.catalog);
         let named = groups.iter().filter(|(name, _)| !name.is_empty());
         let groups: Vec<Value> =
@@ -122,7 +122,7 @@ impl ServedApis<'_> {
         json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
     }
 
-    pub(super) fn group(&self, name: &str) -> Option<Value> {
+    pub(crate) fn group(&self, name: &str) -> Option<Value> {
         let groups = self.table.groups(self.catalog);
         let (_, versions) = groups.iter().find(|(known, _)| *known == name)?;
         Some(group_value(name, &self.versions(name, versions)))
@@ -202,14 +202,14 @@ fn texts(list: &[Arc<str>]) -> Value {
     list.iter().map(|text| Value::from(&**text)).collect()
 }
 
-pub(super) fn with_type(value: Value, kind: &str) -> Value {
+pub(crate) fn with_type(value: Value, kind: &str) -> Value {
     let mut value = value;
     value["kind"] = kind.into();
     value["apiVersion"] = "v1".into();
     value
 }
 
-pub(super) fn core_versions(catalog: &Catalog, advertised: &str) -> Value {
+pub(crate) fn core_versions(catalog: &Catalog, advertised: &str) -> Value {
     let versions: Vec<&str> = catalog
         .group("")
         .into_iter()
@@ -247,7 +247,7 @@ fn storage_version_hash(row: &ResourceDefinition) -> String {
     base64::engine::general_purpose::STANDARD.encode(&digest[..8])
 }
 
-pub(super) fn resource_list(group: &str, version: &str, rows: &[Arc<ResourceDefinition>]) -> Value {
+pub(crate) fn resource_list(group: &str, version: &str, rows: &[Arc<ResourceDefinition>]) -> Value {
     let mut resources = Vec::new();
     for row in rows {
         let namespaced = row.scope == Scope::Namespaced;
