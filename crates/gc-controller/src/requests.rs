@@ -85,6 +85,58 @@ pub struct Status {
     pub retry_after_seconds: u64,
 }
 
+impl Status {
+    /// reports whether it has reason NotFound, and names the object asked for, or the namespace it would be in. A 404 of any
+    /// other shape comes from a path that is not served, from a proxy, or is the answer to another request.
+    #[must_use]
+    pub fn proves_absence(&self, object: &RequestedObject<'_>) -> bool {
+        let names_object =
+            self.is_about(object.group, object.resource, object.kind) && self.name == object.name;
+        let names_namespace = self.is_about("", "namespaces", "namespaces")
+            && !object.namespace.is_empty()
+            && self.name == object.namespace;
+        names_object || names_namespace
+    }
+
+    /// Reports whether it has reason NotFound, and names this resource but no object of it: the resource is not served.
+    #[must_use]
+    pub fn proves_unserved(&self, group: &str, resource: &str, kind: &str) -> bool {
+        self.is_about(group, resource, kind) && self.name.is_empty()
+    }
+
+    /// Servers name a resource by its plural or by its kind.
+    fn is_about(&self, group: &str, resource: &str, kind: &str) -> bool {
+        self.reason == "NotFound" && self.group == group && (self.kind == resource || self.kind == kind)
+    }
+}
+
+/// An object as a request names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestedObject<'a> {
+    /// Empty for the core group.
+    pub group: &'a str,
+    /// Plural name of its resource.
+    pub resource: &'a str,
+    /// Its kind.
+    pub kind: &'a str,
+    /// Empty if it has none.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+}
+
+impl<'a> RequestedObject<'a> {
+    fn of(resource: &'a ResourceInfo, key: &'a ObjectKey) -> Self {
+        Self {
+            group: &resource.gvr.group,
+            resource: &resource.gvr.resource,
+            kind: &resource.kind,
+            namespace: &key.namespace,
+            name: &key.name,
+        }
+    }
+}
+
 /// The object of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnsweredObject {
@@ -325,7 +377,9 @@ impl<'a> Exchange<'a> {
         match answer.code() {
             404 => {
                 let proven = status.zip(self.key());
-                let proven = proven.is_some_and(|(status, key)| proves_absence(self.resource, key, &status));
+                let proven = proven.is_some_and(|(status, key)| {
+                    status.proves_absence(&RequestedObject::of(self.resource, key))
+                });
                 if proven { Outcome::Absent } else { Outcome::NotServed }
             }
             409 => Outcome::Conflict,
@@ -388,23 +442,6 @@ fn wait_of(answer: &impl Answer, status: Option<&Status>) -> Option<Duration> {
 
 fn signal_of(answer: &impl Answer) -> Signal {
     Signal::of_answer(answer.code(), || wait_of(answer, answer.status().as_ref()))
-}
-
-/// a Status with reason NotFound that names the object asked for, or the namespace it would be in. A 404 of any other shape
-/// comes from a path that is not served, from a proxy, or is the answer to another request.
-fn proves_absence(resource: &ResourceInfo, key: &ObjectKey, status: &Status) -> bool {
-    if status.reason != "NotFound" {
-        return false;
-    }
-    let gvr = &resource.gvr;
-    let names_object = *status.name == *key.name
-        && status.group == *gvr.group
-        && (*status.kind == *gvr.resource || *status.kind == *resource.kind);
-    let names_namespace = status.kind == "namespaces"
-        && status.group.is_empty()
-        && !key.namespace.is_empty()
-        && *status.name == *key.namespace;
-    names_object || names_namespace
 }
 
 /// The patch that removes a finalizer; none if the object does not carry it.

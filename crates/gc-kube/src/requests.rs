@@ -11,13 +11,13 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, Method, StatusCode};
 use http_body_util::Full;
 
-use crate::connection::ApiClient;
+use crate::connection::{self, ApiClient};
 use crate::resources::{ResourceTable, Route};
 use crate::watcher::retry_after;
 use crate::wire::interner::Interner;
 use crate::wire::metadata::{Encoding, decode_object, decode_status};
 
-pub use gc_controller::requests::PerformedRequest;
+pub use gc_controller::requests::{PerformedRequest, RequestedObject};
 
 /// Only metadata is asked for, also where a server answers a write with the object, and no managedFields.
 const OBJECT_ACCEPT: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1\
@@ -162,20 +162,30 @@ impl gc_controller::requests::Answer for Answer<'_> {
     }
 
     fn status(&self) -> Option<Status> {
-        let status = decode_status(self.encoding, &self.body)?;
-        Some(Status {
-            reason: status.reason,
-            message: status.message,
-            name: status.details.name,
-            group: status.details.group,
-            kind: status.details.kind,
-            retry_after_seconds: status.details.retry_after_seconds,
-        })
+        decoded_status(self.encoding, &self.body)
     }
 
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).chars().take(SHOWN_CHARACTERS).collect()
     }
+}
+
+/// The `Status` that an answer is; `None` if it is something else, such as a page of a proxy.
+#[must_use]
+pub fn answered_status(answer: &connection::Answer) -> Option<Status> {
+    decoded_status(Encoding::of_content_type(answer.head.headers.get(CONTENT_TYPE)), &answer.body)
+}
+
+fn decoded_status(encoding: Encoding, body: &[u8]) -> Option<Status> {
+    let status = decode_status(encoding, body)?;
+    Some(Status {
+        reason: status.reason,
+        message: status.message,
+        name: status.details.name,
+        group: status.details.group,
+        kind: status.details.kind,
+        retry_after_seconds: status.details.retry_after_seconds,
+    })
 }
 
 #[cfg(test)]

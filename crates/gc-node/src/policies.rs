@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
 use crate::config::NodeConfig;
-use crate::requests::{APPLY, JSON_PATCH, exchange, read};
+use crate::requests::{APPLY, JSON_PATCH, exchange, list, node_target, read};
 
 /// Maximum number of policies in a cluster.
 const MAX_POLICIES: usize = 100;
@@ -127,19 +127,14 @@ impl Policies {
     }
 
     async fn ask(&self) -> Result<(BTreeMap<String, String>, Vec<PolicyObject>)> {
-        let mut path = "/api/v1/nodes/".to_owned();
-        push_segment(&mut path, &self.node);
-        let node = read(&self.client, &path).await?;
+        let node = read(&self.client, &node_target(&self.node)).await?;
         let node = node.with_context(|| format!("there is no Node {:?}", self.node))?;
         let labels = node["metadata"]["labels"].clone();
         let labels = if labels.is_null() { BTreeMap::new() } else { serde_json::from_value(labels)? };
         // A server without the definition has no policies.
-        let path = format!("{}?limit={}", collection(), MAX_POLICIES + 1);
-        let Some(list) = read(&self.client, &path).await? else { return Ok((labels, Vec::new())) };
-        ensure!(
-            list["kind"].as_str() == Some(&format!("{KIND}List")),
-            "{path} was not answered with a list of policies"
-        );
+        let query = format!("limit={}", MAX_POLICIES + 1);
+        let list = list(&self.client, (GROUP, VERSION, RESOURCE, KIND), &query).await?;
+        let Some(list) = list else { return Ok((labels, Vec::new())) };
         let objects: Vec<PolicyObject> =
             serde_json::from_value(list["items"].clone()).context("cannot read the policies")?;
         let more = list["metadata"]["continue"].as_str().is_some_and(|token| !token.is_empty());
@@ -367,5 +362,7 @@ mod tests {
         assert_ne!(a, b);
         assert!(a.len() <= 128 && b.len() <= 128, "{a}");
         assert_eq!(manager("node-1"), "kubegc-node-node-1");
+        // It owns entries that earlier versions have written.
+        assert_eq!(&a[a.len() - 17..], "-62e49b238aa6c14c");
     }
 }

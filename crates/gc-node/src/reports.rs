@@ -3,13 +3,14 @@
 
 use anyhow::{Context, Result};
 use gc_collectors::node_report::{ANNOTATION, DueImage, LABEL, NodeReport, NodeState, Tally};
+use gc_kube::requests::RequestedObject;
 use gc_kube::{ApiClient, push_segment};
 use gc_types::Timestamp;
 use http::Method;
 use serde_json::{Value, json};
 use tracing::{debug, warn};
 
-use crate::requests::{JSON, MERGE_PATCH, read, send};
+use crate::requests::{JSON, MERGE_PATCH, ReadTarget, node_target, read, send};
 
 /// Leases of nodes are called like the node, with this in front.
 const NAME_PREFIX: &str = "kubegc-node-";
@@ -93,12 +94,19 @@ impl Reporter {
 
     /// Reads an earlier agent's report, the UID of the Node, and whether there is a Lease.
     async fn read(&self) -> Result<(NodeReport, String, bool)> {
-        let ReportTarget { client, node, .. } = &self.target;
-        let mut path = "/api/v1/nodes/".to_owned();
-        push_segment(&mut path, node);
-        let object = read(client, &path).await?.with_context(|| format!("there is no Node {node:?}"))?;
+        let ReportTarget { client, node, namespace } = &self.target;
+        let object = read(client, &node_target(node)).await?;
+        let object = object.with_context(|| format!("there is no Node {node:?}"))?;
         let uid = object["metadata"]["uid"].as_str().context("the Node has no UID")?.to_owned();
-        let lease = read(client, &self.path(true)).await?;
+        let name = format!("{NAME_PREFIX}{node}");
+        let object = RequestedObject {
+            group: "coordination.k8s.io",
+            resource: "leases",
+            kind: "Lease",
+            namespace,
+            name: &name,
+        };
+        let lease = read(client, &ReadTarget { version: "v1", object }).await?;
         let text = lease.as_ref().and_then(|lease| lease["metadata"]["annotations"][ANNOTATION].as_str());
         let report = text.and_then(NodeReport::read).unwrap_or_default();
         Ok((report, uid, lease.is_some()))

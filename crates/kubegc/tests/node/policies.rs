@@ -31,9 +31,14 @@ struct World {
 impl World {
     /// A cluster with the definition, and a Node whose pool is `a`, with images 1 to `images`.
     fn new(images: u64) -> Option<Self> {
-        let (server, kubeconfig) = cluster()?;
+        let world = Self::without_definition(images)?;
         let definition = support::repository().join("deploy/crds/nodecollectionpolicies.yaml");
-        kubectl(&server, &["apply", "--validate=false", "-f", definition.to_str().unwrap()], "");
+        kubectl(&world.server, &["apply", "--validate=false", "-f", definition.to_str().unwrap()], "");
+        Some(world)
+    }
+
+    fn without_definition(images: u64) -> Option<Self> {
+        let (server, kubeconfig) = cluster()?;
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", "labels": {"pool": "a"}}});
         kubectl(&server, &["create", "--validate=false", "-f", "-"], &node.to_string());
         let fake = Fake::start();
@@ -171,6 +176,26 @@ fn a_policy_reports_before_it_is_enforced() {
             (&["delete", "nodecollectionpolicies"], "no"),
         ],
     );
+}
+
+/// Without the definition there are no policies, whether its group is served or not: the node's own settings count.
+#[test]
+fn a_server_without_the_definition_has_no_policies() {
+    let Some(world) = World::without_definition(2) else { return };
+    world.allow();
+    let collect = |what: &str| {
+        until(what, || {
+            let (_, text) = world.agent(&["--image-gc-high-threshold=1", "--image-gc-low-threshold=0"]);
+            (world.left().is_empty(), text)
+        });
+    };
+    collect("no kind of the group");
+    let other = support::repository().join("deploy/crds/retentionpolicies.yaml");
+    kubectl(&world.server, &["apply", "--validate=false", "-f", other.to_str().unwrap()], "");
+    let served = ["wait", "--for=condition=Established", "crd/retentionpolicies.kubegc.io", "--timeout=30s"];
+    kubectl(&world.server, &served, "");
+    world.fake.state().images = (1..=2).map(|n| image(n, n)).collect();
+    collect("another kind of the group");
 }
 
 /// Unwanted images go at once, and what is used, protected or in another's hands stays; the rule for several policies is named.
