@@ -1,8 +1,11 @@
 //! Runs the body of a fuzz target in a test: on its committed corpus, and on mutations of it that are the same in every
 //! run. `FUZZ_CASES=100000` tries more.
 
+use std::hash::Hasher as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
+
+use fnv::FnvHasher;
 
 /// Mutations tried unless the environment says otherwise.
 const CASES: u64 = 4_000;
@@ -92,9 +95,9 @@ fn judge(body: fn(&[u8]), input: &[u8], called: impl Fn() -> String) {
 
 /// The same for a target in every run, whatever the others are.
 fn seed(target: &str) -> u64 {
-    target
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    let mut hash = FnvHasher::default();
+    hash.write(target.as_bytes());
+    hash.finish()
 }
 
 /// Makes inputs out of inputs.

@@ -5,14 +5,22 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use bytes::Bytes;
+use futures::future::{Either, select};
 use futures::{StreamExt as _, stream};
 use gc_collectors::images::Image;
 use gc_collectors::images::peers::{Answers, Copies, KnownCopies};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use http::header::{CONNECTION, HOST, HeaderName};
+use http::{Request, Response, StatusCode};
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tracing::debug;
 
@@ -26,8 +34,14 @@ const PARALLEL: usize = 32;
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Timeout of all of them in one pass.
 const PATIENCE_IN_ALL: Duration = Duration::from_secs(10);
-/// Bytes of an answer that are read: its first line.
-const LONGEST_ANSWER: usize = 512;
+/// Bytes of the head of an answer. (hyper takes no smaller bound.)
+const LONGEST_HEAD: usize = 8 << 10;
+/// Headers of an answer.
+const MOST_HEADERS: usize = 64;
+/// Set by mirrors on what they forward: the receiver answers for its own node.
+const IS_FORWARDED: HeaderName = HeaderName::from_static("x-spegel-mirrored");
+/// The digest of what an answer is about.
+const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 
 /// Addresses of the mirrors: `HOST:PORT`, all addresses of each host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,31 +122,47 @@ fn manifest_path(name: &Arc<str>) -> Option<String> {
         .then(|| format!("/v2/{repository}/manifests/{digest}?ns={registry}"))
 }
 
-/// Asks one mirror whether its node has the content.
+/// Asks one mirror whether its node has the content. A redirection is an answer like any other, and not followed.
 async fn has(address: SocketAddr, path: &str) -> Result<bool> {
-    let ask = async {
-        let mut stream = TcpStream::connect(address).await.context("cannot connect")?;
-        let request = format!(
-            "HEAD {path} HTTP/1.1\r\nHost: {address}\r\nX-Spegel-Mirrored: true\r\nAccept: */*\r\nConnection: close\r\n\r\n"
-        );
-        stream.write_all(request.as_bytes()).await.context("cannot ask")?;
-        let mut answer = Vec::new();
-        while !answer.contains(&b'\n') && answer.len() < LONGEST_ANSWER {
-            let mut part = [0; LONGEST_ANSWER];
-            let read = stream.read(&mut part).await.context("no answer")?;
-            ensure!(read > 0, "the answer is cut off");
-            answer.extend_from_slice(&part[..read]);
+    let answer = tokio::time::timeout(PATIENCE, head(address, path)).await.context("no answer in time")??;
+    match answer.status() {
+        StatusCode::OK => {
+            if let Some(digest) = answer.headers().get(CONTENT_DIGEST) {
+                let is_asked = digest.to_str().is_ok_and(|digest| path.contains(&format!("/{digest}?")));
+                ensure!(is_asked, "the answer is about other content");
+            }
+            Ok(true)
         }
-        let line = String::from_utf8_lossy(&answer);
-        let mut words = line.split(' ');
-        ensure!(words.next().is_some_and(|word| word.starts_with("HTTP/1.")), "the answer is not HTTP");
-        match words.next() {
-            Some("200") => Ok(true),
-            Some("404") => Ok(false),
-            other => bail!("unexpected status {other:?}"),
+        StatusCode::NOT_FOUND => Ok(false),
+        other => bail!("unexpected status {other}"),
+    }
+}
+
+/// Sends a HEAD request over a connection of its own. Returns the head of the answer: there is no body to be read.
+async fn head(address: SocketAddr, path: &str) -> Result<Response<Incoming>> {
+    let stream = TcpStream::connect(address).await.context("cannot connect")?;
+    let (mut sender, connection) = http1::Builder::new()
+        .title_case_headers(true)
+        .max_buf_size(LONGEST_HEAD)
+        .max_headers(MOST_HEADERS)
+        .handshake(TokioIo::new(stream))
+        .await
+        .context("cannot ask")?;
+    let request = Request::head(path)
+        .header(HOST, address.to_string())
+        .header(CONNECTION, "close")
+        .header(IS_FORWARDED, "true")
+        .body(Empty::<Bytes>::new())
+        .context("cannot make the request")?;
+    let answer = pin!(sender.send_request(request));
+    // The connection is polled here, so that it ends with this future.
+    match select(answer, pin!(connection)).await {
+        Either::Left((answer, _)) => answer.context("no answer"),
+        Either::Right((ended, answer)) => {
+            ended.context("the connection broke")?;
+            answer.await.context("no answer")
         }
-    };
-    tokio::time::timeout(PATIENCE, ask).await.context("no answer in time")?
+    }
 }
 
 #[cfg(test)]
@@ -140,6 +170,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use gc_collectors::images::ImageId;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -158,9 +189,10 @@ mod tests {
     }
 
     /// A mirror whose node has these images. It answers for its own node only if the header says so.
-    async fn mirror(holding: &[u64], answer: &'static str) -> String {
+    async fn mirror(holding: &[u64], answer: &str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
+        let answer = answer.to_owned();
         let digests: Vec<String> = holding.iter().map(|number| format!("sha256:{number:064x}?")).collect();
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
@@ -171,7 +203,7 @@ mod tests {
                 let is_asked = text.starts_with("HEAD /v2/team/app/manifests/")
                     && text.contains("?ns=registry.example ");
                 let has = digests.iter().any(|digest| text.contains(digest.as_str()));
-                let line = match (is_local && is_asked, has, answer) {
+                let line = match (is_local && is_asked, has, answer.as_str()) {
                     (true, true, "") => "HTTP/1.1 200 OK",
                     (true, false, "") => "HTTP/1.1 404 Not Found",
                     (true, _, other) => other,
@@ -197,10 +229,25 @@ mod tests {
             find(&[&own, &other]).await,
             [Copies::Elsewhere, Copies::Last, Copies::Last, Copies::Last]
         );
-        // One that answers with an error, one that is not HTTP, and one that is not there.
+        // Errors, redirections (to a mirror that has all), answers about other content, what is not HTTP, and one that is not there.
         let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
-        let broken =
-            [mirror(&[1], "HTTP/1.1 500 Internal Server Error").await, mirror(&[1], "SSH-2.0").await, closed];
+        let elsewhere = format!("HTTP/1.1 307 Temporary Redirect\r\nLocation: http://{own}/");
+        let other_content = format!("HTTP/1.1 200 OK\r\nDocker-Content-Digest: sha256:{:064x}", 9);
+        let many_headers = format!("HTTP/1.1 200 OK{}", "\r\nA: b".repeat(MOST_HEADERS));
+        let long_header = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(2 * LONGEST_HEAD));
+        let answers = [
+            "HTTP/1.1 500 Internal Server Error",
+            "HTTP/1.1 204 No Content",
+            "SSH-2.0",
+            &elsewhere,
+            &other_content,
+            &many_headers,
+            &long_header,
+        ];
+        let mut broken = vec![closed];
+        for answer in answers {
+            broken.push(mirror(&[1], answer).await);
+        }
         for broken in &broken {
             let unknown = Copies::Unknown;
             assert_eq!(find(&[&own, &other, broken]).await, [Copies::Elsewhere, unknown, unknown, unknown]);

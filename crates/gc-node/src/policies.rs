@@ -2,8 +2,10 @@
 //! `node-gc.md`, section 23).
 
 use std::collections::BTreeMap;
+use std::hash::Hasher as _;
 
 use anyhow::{Context as _, Result, ensure};
+use fnv::FnvHasher;
 use gc_collectors::node_policies::result::{MOST_NODES, NodeResult, State};
 use gc_collectors::node_policies::{
     ImageSettings, KIND, ListedPolicy, Moment, NodePolicy, RESOURCE, Role, roles,
@@ -319,11 +321,11 @@ fn manager(node: &str) -> String {
     if node.len() <= LONGEST_MANAGER {
         return format!("kubegc-node-{node}");
     }
-    let hash = node.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    // The name of a manager outlives the process and this version: a hash that stays the same.
+    let mut hash = FnvHasher::default();
+    hash.write(node.as_bytes());
     let start: String = node.chars().take(LONGEST_MANAGER - 20).collect();
-    format!("kubegc-node-{start}-{hash:016x}")
+    format!("kubegc-node-{start}-{:016x}", hash.finish())
 }
 
 fn collection() -> String {

@@ -480,7 +480,8 @@ fn unseal<'a>(context: &str, record: &'a [u8]) -> Option<&'a [u8]> {
     (checksum(context.as_bytes(), body) == u32::from_le_bytes(*sum)).then_some(body)
 }
 
-/// FNV-1a over words of eight bytes, folded. It detects damage, not malice, and costs a fraction of reading.
+/// The checksum of the format on disk. Detects damage, not malice, and costs a fraction of reading. It mixes words of eight bytes with the
+/// constants of FNV-1a, but is not that hash, so that no crate has it.
 fn checksum(context: &[u8], body: &[u8]) -> u32 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut mix = |word: u64| {
