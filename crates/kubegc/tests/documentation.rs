@@ -8,6 +8,8 @@ mod blocks;
 mod exercised;
 #[path = "documentation/flags.rs"]
 mod flags;
+#[path = "documentation/held.rs"]
+mod held;
 #[path = "documentation/kubernetes_version.rs"]
 mod kubernetes_version;
 #[path = "documentation/snippets.rs"]

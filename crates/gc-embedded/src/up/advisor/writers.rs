@@ -132,6 +132,8 @@ fn writer() -> Value {
 const POD: &str = "/api/v1/namespaces/shop/pods/p";
 const MAP: &str = "/api/v1/namespaces/shop/configmaps/m";
 const JOB: &str = "/apis/batch/v1/namespaces/shop/jobs/j";
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/shop/deployments/d";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 async fn shop(rule: Rule) -> World {
     let world = World::start(rule).await;
@@ -150,6 +152,14 @@ async fn shop(rule: Rule) -> World {
         .create(
             "/apis/batch/v1/namespaces/shop/jobs",
             &json!({"metadata": {"name": "j"}, "spec": {"template": template}}),
+        )
+        .await;
+    let labels = json!({"app": "d"});
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": containers}});
+    admin
+        .create(
+            "/apis/apps/v1/namespaces/shop/deployments",
+            &json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": labels}, "template": template}}),
         )
         .await;
     let keep = json!({"metadata": {"name": "m", "annotations": {"kubegc.io/keep": "true"}}});
@@ -191,7 +201,7 @@ async fn no_expiry_by_writers(rule: Rule) {
         annotated("k8s-ttl-controller.twin.sh/ttl", "1s"),
         json!({"metadata": {"labels": {"cleanup.kyverno.io/ttl": "1s"}}}),
     ];
-    for path in [POD, MAP, JOB, "/api/v1/namespaces/shop", "/api/v1/nodes/n"] {
+    for path in [POD, MAP, JOB, DEPLOYMENT, "/api/v1/namespaces/shop", "/api/v1/nodes/n"] {
         let before = marked(&world, path).await;
         for mark in &marks {
             let live = world.admin.get(path).await;
@@ -226,6 +236,29 @@ async fn no_expiry_by_writers(rule: Rule) {
         mallory.send("PATCH", MAP, MERGE, &json!({"metadata": {"annotations": {"a": "b"}}})).await;
     assert_eq!(code, 200, "{answer}");
     world.server.shutdown().await;
+}
+
+/// The mark that keeps the objects of a definition may be set with `update` alone, and not taken away.
+#[tokio::test]
+async fn whoever_may_not_delete_frees_no_objects_of_a_definition() {
+    for rule in [Rule::BuiltIn, Rule::Policies] {
+        let world = World::start(rule).await;
+        world.admin.create(DEFINITIONS, &gc_collectors::policies::definition::definition()).await;
+        let path = format!("{DEFINITIONS}/retentionpolicies.kubegc.io");
+        let mark = |value: Value| json!({"metadata": {"annotations": {"kubegc.io/keep-objects": value}}});
+        let mallory = world.grant("mallory", None, writer()).await;
+        for (value, code) in [(json!("true"), 200), (json!("false"), 403), (Value::Null, 403)] {
+            let (found, answer) = mallory.send("PATCH", &path, MERGE, &mark(value.clone())).await;
+            assert_eq!(found, code, "{rule:?} {value}: {answer}");
+            assert_eq!(
+                marked(&world, &path).await,
+                json!(["kubegc.io/keep-objects=true"]),
+                "{rule:?} {value}"
+            );
+        }
+        assert_eq!(world.admin.send("PATCH", &path, MERGE, &mark(Value::Null)).await.0, 200);
+        world.server.shutdown().await;
+    }
 }
 
 /// No subresource changes a mark, not even for users who may delete.
@@ -329,8 +362,7 @@ async fn a_policy_does_for_its_author_what_the_author_may_do() {
 
 async fn policies_of_writers(rule: Rule) {
     let world = shop(rule).await;
-    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    world.admin.create(definitions, &gc_collectors::policies::definition::definition()).await;
+    world.admin.create(DEFINITIONS, &gc_collectors::policies::definition::definition()).await;
     while world.admin.send("GET", POLICIES, JSON, &Value::Null).await.0 != 200 {
         tokio::task::yield_now().await;
     }
