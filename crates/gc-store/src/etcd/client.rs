@@ -12,7 +12,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::members::{Member, Members, Repeat, Trouble};
+use super::members::{Health, Member, Members, Patience, Repeat, Trouble};
 use super::protocol::{
     CompactionRequest, Empty, LARGEST_MESSAGE, PutRequest, PutResponse, RangeRequest, RangeResponse,
     StatusResponse, TxnRequest, TxnResponse, WatchCreateRequest, WatchRequest, WatchResponse,
@@ -24,10 +24,11 @@ use super::{EtcdOptions, EtcdTls};
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Maximum time to connect to a member where there are others.
 const CONNECT: Duration = Duration::from_secs(1);
-/// The interval at which each of several members is asked for itself.
-const PROBE_INTERVAL: Duration = Duration::from_millis(300);
-/// A member that takes longer for that than this counts as not answering.
-const PROBE_PATIENCE: Duration = Duration::from_millis(600);
+/// The interval at which several members are asked for themselves.
+const PROBE_INTERVAL: Duration = Duration::from_millis(200);
+/// Time that they have to answer.
+const PROBE_PATIENCE: Patience =
+    Patience { silence: Duration::from_millis(500), lag: Duration::from_millis(200) };
 /// The metadata by which a member without a leader refuses a request instead of letting it wait.
 const REQUIRE_LEADER: &str = "hasleader";
 
@@ -46,6 +47,9 @@ pub(super) enum CallError {
     /// The member does not answer any more.
     #[error("the member of etcd does not answer")]
     Silent,
+    /// Another leader was elected while the member was asked. What the member had sent to the last one is lost.
+    #[error("the leader of etcd has changed")]
+    LeaderChanged,
 }
 
 /// A client of one etcd. Cheap to clone; calls are spread over the members that answer, whose connections are opened when
@@ -55,6 +59,13 @@ pub(super) struct EtcdClient {
     members: Arc<Members>,
     /// Key by which a member is asked for itself. The user may be allowed to read no other keys than those of the store.
     probe_key: Arc<[u8]>,
+}
+
+impl CallError {
+    /// Reports whether etcd has refused the request, so that the member is alive, however unable to perform it.
+    pub(super) fn is_of_etcd(&self) -> bool {
+        matches!(self, Self::Status(status) if status.message().starts_with("etcdserver: "))
+    }
 }
 
 /// A running watch, which is interrupted when its member does not answer any more.
@@ -92,9 +103,7 @@ impl EtcdClient {
         let members = Arc::new(Members::new(members));
         let probe_key: Arc<[u8]> = probe_key.as_bytes().into();
         if !is_alone {
-            for number in 0..members.all().len() {
-                tokio::spawn(probe(Arc::downgrade(&members), number, Arc::clone(&probe_key)));
-            }
+            tokio::spawn(probe(Arc::downgrade(&members), Arc::clone(&probe_key)));
         }
         Ok(Self { members, probe_key })
     }
@@ -178,11 +187,12 @@ impl EtcdClient {
         A: Message + Default + Send + Sync + 'static,
     {
         let attempt = |member: &Member| {
-            let (down, sent) = (member.down(), unary(member.channel.clone(), path, request.clone()));
+            let (lost, sent) =
+                (self.members.lost(member), unary(member.channel.clone(), path, request.clone()));
             async move {
                 tokio::select! {
                     answer = sent => answer,
-                    () = down => Err(CallError::Silent),
+                    error = lost => Err(error),
                 }
             }
         };
@@ -207,21 +217,31 @@ async fn ready(channel: Channel) -> Result<tonic::client::Grpc<Channel>, CallErr
     Ok(grpc)
 }
 
-/// Finds out whether a member answers, for as long as the client lives.
-async fn probe(members: Weak<Members>, number: usize, key: Arc<[u8]>) {
+/// Finds out which members answer, for as long as the client lives.
+async fn probe(members: Weak<Members>, key: Arc<[u8]>) {
     loop {
         {
             let Some(members) = members.upgrade() else { return };
-            let Some(member) = members.all().get(number) else { return };
-            let is_up = match tokio::time::timeout(PROBE_PATIENCE, ask_for_itself(member, &key)).await {
-                Err(_) => false,
-                Ok(Ok(answer)) => answer.header.is_none_or(|header| members.admit(member, header.cluster_id)),
-                // A refusal is an answer, too: who may read nothing there may read other keys.
-                Ok(Err(error)) => Trouble::of(&error).is_none(),
-            };
-            member.set_up(is_up);
+            members.check(PROBE_PATIENCE, |member| health(&members, member, &key)).await;
         }
         tokio::time::sleep(PROBE_INTERVAL).await;
+    }
+}
+
+async fn health(members: &Members, member: &Member, key: &[u8]) -> Health {
+    match ask_for_itself(member, key).await {
+        Ok(answer) => match answer.header {
+            Some(header) if !members.admit(member, header.cluster_id) => Health::Down,
+            Some(header) => {
+                members.note_term(header.raft_term);
+                Health::Up
+            }
+            None => Health::Up,
+        },
+        // A refusal is an answer, too: who may read nothing there may read other keys.
+        Err(error) if Trouble::of(&error).is_none() => Health::Up,
+        Err(error) if error.is_of_etcd() => Health::Leaderless,
+        Err(_) => Health::Down,
     }
 }
 

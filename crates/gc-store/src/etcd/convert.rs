@@ -45,7 +45,9 @@ impl Refusal {
         let status = match error {
             CallError::Status(status) => status,
             CallError::Endpoint(_) => return Self::Broken(describe(error)),
-            CallError::Transport(_) | CallError::Silent => return Self::Unavailable(describe(error)),
+            CallError::Transport(_) | CallError::Silent | CallError::LeaderChanged => {
+                return Self::Unavailable(describe(error));
+            }
         };
         let message = status.message();
         match status.code() {
@@ -69,7 +71,7 @@ pub(super) fn describe(error: &CallError) -> String {
         CallError::Status(status) => (status.message().to_owned(), status.source()),
         CallError::Transport(transport) => (transport.to_string(), transport.source()),
         CallError::Endpoint(reason) => (reason.clone(), None),
-        CallError::Silent => (error.to_string(), None),
+        CallError::Silent | CallError::LeaderChanged => (error.to_string(), None),
     };
     while let Some(inner) = cause {
         let inner_text = inner.to_string();

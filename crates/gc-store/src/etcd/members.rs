@@ -1,15 +1,19 @@
 //! The members of etcd, and which of them is asked.
 //!
-//! A request goes to a member that answers, in turn. Each member is asked for itself in the background, at short intervals,
-//! by a read that needs a majority; so one that is dead, stopped or cut off is known to be before most requests would find
-//! out. A request that found out continues with the next member, if it is certain that it did nothing, or harmless if it did.
+//! A request goes to a member that answers, in turn. All members are asked for themselves in the background, at short intervals,
+//! by a read that needs a majority. They are compared: one that is later than another is not used, whether it is stopped, cut off or
+//! slow, and requests in flight at it end. A request that ended so continues with the next member, if it is certain that it did
+//! nothing, or harmless if it did.
 
+use std::collections::BTreeSet;
 use std::error::Error as _;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use tokio::sync::watch;
 use tonic::transport::Channel;
 use tonic::{Code, ConnectError};
@@ -27,6 +31,38 @@ const ROUNDS: u32 = 60;
 
 /// Maximum duration of a request to a member that did not answer before.
 const MOMENT: Duration = Duration::from_secs(1);
+/// Time in which a new leader performs what survived the last one.
+const SURVIVAL: Duration = Duration::from_millis(100);
+/// Where members answer that they have no leader, the others, which take a moment each, are asked in one round of this number.
+const FULL_ROUND: u32 = 8;
+
+/// Bounds of one check of all members.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// A member that takes longer counts as not answering, even if no other answers.
+    pub(super) silence: Duration,
+    /// A member that answers this much later than the first one counts as not answering.
+    pub(super) lag: Duration,
+}
+
+impl Patience {
+    /// On a busy machine, all members are late, and far apart.
+    const LAG_TIMES: u32 = 4;
+
+    fn after_first(self, took: Duration) -> Duration {
+        took + self.lag.max(took * Self::LAG_TIMES)
+    }
+}
+
+/// Health of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Health {
+    Up,
+    /// It answers that it has no leader: a majority elects one, or is lost.
+    Leaderless,
+    /// It does not answer, or later than another.
+    Down,
+}
 
 /// All members.
 #[derive(Debug)]
@@ -36,13 +72,15 @@ pub(super) struct Members {
     /// The cluster that the first member which answered is of.
     cluster: OnceLock<u64>,
     answered: Mutex<Instant>,
+    /// The newest term of a leader that an answer names.
+    term: watch::Sender<u64>,
 }
 
 /// One member.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) channel: Channel,
-    is_up: watch::Sender<bool>,
+    health: watch::Sender<Health>,
     /// It is a member of another cluster than the others, and is not asked.
     is_foreign: AtomicBool,
 }
@@ -73,7 +111,7 @@ impl Trouble {
         let status = match error {
             CallError::Status(status) => status,
             CallError::Transport(_) => return Some(Self::NotPerformed),
-            CallError::Silent => return Some(Self::Unknown),
+            CallError::Silent | CallError::LeaderChanged => return Some(Self::Unknown),
             CallError::Endpoint(_) => return None,
         };
         let mut cause = status.source();
@@ -108,26 +146,26 @@ impl Trouble {
 
 impl Member {
     pub(super) fn new(channel: Channel) -> Self {
-        Self { channel, is_up: watch::Sender::new(true), is_foreign: AtomicBool::new(false) }
+        Self { channel, health: watch::Sender::new(Health::Up), is_foreign: AtomicBool::new(false) }
     }
 
-    pub(super) fn is_up(&self) -> bool {
-        *self.is_up.borrow()
+    fn health(&self) -> Health {
+        *self.health.borrow()
     }
 
-    pub(super) fn set_up(&self, is_up: bool) {
-        self.is_up.send_if_modified(|known| std::mem::replace(known, is_up) != is_up);
+    fn set(&self, health: Health) {
+        self.health.send_if_modified(|known| std::mem::replace(known, health) != health);
     }
 
     /// Waits until the member does not answer any more. One that does not answer now has a moment to do so.
     pub(super) fn down(&self) -> impl Future<Output = ()> + use<> {
-        let mut state = self.is_up.subscribe();
+        let mut state = self.health.subscribe();
         async move {
-            if !*state.borrow_and_update() {
+            if *state.borrow_and_update() == Health::Down {
                 return tokio::time::sleep(MOMENT).await;
             }
             // The member outlives who asks it.
-            drop(state.wait_for(|is_up| !is_up).await);
+            drop(state.wait_for(|health| *health == Health::Down).await);
         }
     }
 }
@@ -139,6 +177,7 @@ impl Members {
             next: AtomicUsize::new(0),
             cluster: OnceLock::new(),
             answered: Mutex::new(Instant::now()),
+            term: watch::Sender::new(0),
         }
     }
 
@@ -157,15 +196,72 @@ impl Members {
         !is_foreign
     }
 
-    /// Those that answer, in turn; all of them if none does.
-    fn order(&self) -> Vec<&Member> {
+    pub(super) fn note_term(&self, term: u64) {
+        self.term.send_if_modified(|known| std::mem::replace(known, term.max(*known)) < term);
+    }
+
+    /// Waits until a request at a member cannot be answered any more, or not soon. A write that a follower has sent to a leader
+    /// which died is lost, and the follower waits five seconds for it.
+    pub(super) fn lost(&self, member: &Member) -> impl Future<Output = CallError> + use<> {
+        let (down, mut term) = (member.down(), self.term.subscribe());
+        async move {
+            let elected = async {
+                let before = *term.borrow_and_update();
+                // The first term that is known is not a new one.
+                if term.wait_for(|term| before > 0 && *term > before).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+                tokio::time::sleep(SURVIVAL).await;
+            };
+            tokio::select! {
+                () = down => CallError::Silent,
+                () = elected => CallError::LeaderChanged,
+            }
+        }
+    }
+
+    /// Asks each member for itself, and notes its health. The answer of one bounds the time of the others.
+    pub(super) async fn check<'m, F>(&'m self, patience: Patience, ask: impl Fn(&'m Member) -> F)
+    where
+        F: Future<Output = Health>,
+    {
+        let begun = tokio::time::Instant::now();
+        let mut ends = begun + patience.silence;
+        let mut silent: BTreeSet<usize> = (0..self.list.len()).collect();
+        let asked = self.list.iter().enumerate().map(|(number, member)| {
+            let answer = ask(member);
+            async move { (number, answer.await) }
+        });
+        let mut asked: FuturesUnordered<_> = asked.collect();
+        while let Ok(Some((number, health))) = tokio::time::timeout_at(ends, asked.next()).await {
+            silent.remove(&number);
+            if let Some(member) = self.list.get(number) {
+                member.set(health);
+            }
+            // A member without a leader answers at once, and one with a leader does not have to be as fast.
+            if health == Health::Up {
+                ends = ends.min(begun + patience.after_first(begun.elapsed()));
+            }
+        }
+        for member in silent.into_iter().filter_map(|number| self.list.get(number)) {
+            member.set(Health::Down);
+        }
+    }
+
+    /// Those that are up, in turn; if there are none, those that answer, and now and then all.
+    fn order(&self, round: u32) -> Vec<&Member> {
         let start = self.next.fetch_add(1, Ordering::Relaxed);
         let count = self.list.len();
         let mut members: Vec<&Member> =
             (0..count).map(|n| &self.list[start.wrapping_add(n) % count]).collect();
         members.retain(|member| !member.is_foreign.load(Ordering::Relaxed));
-        if members.iter().any(|member| member.is_up()) {
-            members.retain(|member| member.is_up());
+        let is_full = round % FULL_ROUND == FULL_ROUND - 1;
+        for health in [Some(Health::Up), Some(Health::Leaderless).filter(|_| !is_full)].into_iter().flatten()
+        {
+            if members.iter().any(|member| member.health() == health) {
+                members.retain(|member| member.health() == health);
+                break;
+            }
         }
         members
     }
@@ -192,10 +288,10 @@ impl Members {
         let mut round = 0;
         loop {
             let mut last = None;
-            for member in self.order() {
+            for member in self.order(round) {
                 let error = match attempt(member).await {
                     Ok(answer) => {
-                        member.set_up(true);
+                        member.set(Health::Up);
                         self.note_answer();
                         return Ok((answer, is_repeated));
                     }
@@ -205,8 +301,13 @@ impl Members {
                     self.note_answer();
                     return Err(error);
                 };
-                // Where there is no other, there is nothing to choose.
-                member.set_up(self.list.len() == 1);
+                match error {
+                    CallError::LeaderChanged => {}
+                    // Where there is no other, there is nothing to choose.
+                    _ if self.list.len() == 1 => member.set(Health::Up),
+                    _ if error.is_of_etcd() => member.set(Health::Leaderless),
+                    _ => member.set(Health::Down),
+                }
                 is_repeated |= trouble == Trouble::Unknown;
                 if !trouble.allows(repeat) {
                     return Err(error);
@@ -236,6 +337,108 @@ mod tests {
     use super::super::client::EtcdClient;
     use super::super::protocol::RangeRequest;
     use super::*;
+
+    /// Members that nothing is sent to.
+    fn members(healths: [Health; 3]) -> Members {
+        let member = |health| {
+            let member = Member::new(tonic::transport::Endpoint::from_static("http://unused").connect_lazy());
+            member.set(health);
+            member
+        };
+        Members::new(healths.map(member).into())
+    }
+
+    fn healths(members: &Members) -> Vec<Health> {
+        members.all().iter().map(Member::health).collect()
+    }
+
+    fn is(members: &Members, number: usize, member: &Member) -> bool {
+        std::ptr::eq(&raw const members.all()[number], member)
+    }
+
+    /// Without the comparison, the check would end after an hour.
+    const PATIENCE: Patience = Patience { silence: Duration::from_hours(1), lag: Duration::from_millis(1) };
+
+    /// A regression: a stopped member was used until it had answered nothing for 0.6 s, whatever the others did.
+    #[tokio::test]
+    async fn a_member_that_is_later_than_another_is_down_and_requests_at_it_continue() {
+        let members = members([Health::Up; 3]);
+        let check = members.check(PATIENCE, |member| {
+            let is_stopped = is(&members, 1, member);
+            async move { if is_stopped { std::future::pending().await } else { Health::Up } }
+        });
+        // The first member that is asked is the stopped one.
+        members.next.store(1, Ordering::Relaxed);
+        let request = members.ask(Repeat::Harmless, |member| {
+            let (is_stopped, down) = (is(&members, 1, member), member.down());
+            async move {
+                if is_stopped {
+                    down.await;
+                    return Err(CallError::Silent);
+                }
+                Ok("answer")
+            }
+        });
+        let ((), answer) = tokio::join!(check, request);
+        assert_eq!(healths(&members), [Health::Up, Health::Down, Health::Up]);
+        assert_eq!(answer.unwrap(), ("answer", true));
+    }
+
+    /// A regression: a write that a follower had sent to a leader which died waited for etcd's time limit, more than five seconds.
+    #[tokio::test]
+    async fn a_request_from_before_an_election_is_sent_again() {
+        let members = members([Health::Up; 3]);
+        members.note_term(4);
+        let attempts = AtomicUsize::new(0);
+        let request = members.ask(Repeat::Harmless, |member| {
+            let (number, lost) = (attempts.fetch_add(1, Ordering::Relaxed), members.lost(member));
+            async move { if number == 0 { Err(lost.await) } else { Ok("answer") } }
+        });
+        let election = async {
+            // The request is under way by then.
+            tokio::task::yield_now().await;
+            members.note_term(5);
+        };
+        let (answer, ()) = tokio::join!(request, election);
+        assert_eq!(answer.unwrap(), ("answer", true));
+        assert_eq!(healths(&members), [Health::Up; 3]);
+    }
+
+    #[tokio::test]
+    async fn a_member_without_a_leader_hurries_no_other() {
+        let members = members([Health::Up; 3]);
+        let check = members.check(PATIENCE, |member| {
+            let (is_first, mut first) = (is(&members, 0, member), members.all()[0].health.subscribe());
+            async move {
+                if is_first {
+                    return Health::Leaderless;
+                }
+                first.wait_for(|health| *health == Health::Leaderless).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                Health::Up
+            }
+        });
+        check.await;
+        assert_eq!(healths(&members)[0], Health::Leaderless);
+        assert!(healths(&members).contains(&Health::Up));
+    }
+
+    #[tokio::test]
+    async fn members_are_chosen_by_their_health() {
+        use Health::{Down, Leaderless, Up};
+        for (states, round, chosen) in [
+            ([Up, Down, Leaderless], 0, vec![0]),
+            ([Up, Down, Up], 7, vec![0, 2]),
+            ([Leaderless, Down, Leaderless], 0, vec![0, 2]),
+            ([Leaderless, Down, Leaderless], 7, vec![0, 1, 2]),
+            ([Down; 3], 0, vec![0, 1, 2]),
+        ] {
+            let members = members(states);
+            let ordered = members.order(round);
+            let is_chosen = |number: &usize| ordered.iter().any(|member| is(&members, *number, member));
+            assert_eq!((0..3).filter(is_chosen).collect::<Vec<_>>(), chosen, "{states:?} in round {round}");
+        }
+    }
 
     #[tokio::test]
     async fn a_refused_connection_has_done_nothing() {

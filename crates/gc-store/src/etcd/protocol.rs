@@ -16,6 +16,8 @@ pub(super) struct ResponseHeader {
     pub(super) cluster_id: u64,
     #[prost(int64, tag = "3")]
     pub(super) revision: i64,
+    #[prost(uint64, tag = "4")]
+    pub(super) raft_term: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -213,6 +215,9 @@ pub(super) struct StatusResponse {
     pub(super) header: Option<ResponseHeader>,
     #[prost(int64, tag = "3")]
     pub(super) db_size: i64,
+    /// Alarms among others, such as `memberID:1 alarm:NOSPACE`.
+    #[prost(string, repeated, tag = "8")]
+    pub(super) errors: Vec<String>,
     #[prost(int64, tag = "9")]
     pub(super) db_size_in_use: i64,
 }

@@ -255,11 +255,12 @@ fn a_member_behind_a_network_that_loses_everything() {
     suffer("cut off", cluster, |cluster, member, is_on| cluster.paths[member].cut(is_on));
 }
 
+/// Each answer takes as long as on a member whose disk takes half a second for a sync.
 #[test]
 fn a_slow_member() {
     let Some(cluster) = Cluster::start() else { return };
     suffer("slow", cluster, |cluster, member, is_on| {
-        cluster.paths[member].slow_down(Duration::from_millis(if is_on { 50 } else { 0 }));
+        cluster.paths[member].slow_down(Duration::from_millis(if is_on { 500 } else { 0 }));
     });
 }
 
