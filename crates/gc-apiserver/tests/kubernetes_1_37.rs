@@ -273,3 +273,53 @@ async fn taint_rules_of_devices_are_checked_and_dated() {
     let updated = put(&server, &format!("{rules}/broken"), &rule).await.json();
     assert_eq!(updated["metadata"]["generation"], 2);
 }
+
+/// Whoever asks for the certificate of a pod has its key; and a certificate is stored and found by its signer.
+#[tokio::test]
+async fn requests_of_pods_are_signed_with_their_key() {
+    use base64::Engine as _;
+    let server = start().await;
+    let requests = "/apis/certificates.k8s.io/v1/namespaces/default/podcertificaterequests";
+    let key = rcgen::KeyPair::generate().unwrap();
+    let signed = rcgen::CertificateParams::default().serialize_request(&key).unwrap().der().to_vec();
+    let mut forged = signed.clone();
+    *forged.last_mut().unwrap() ^= 1;
+    let request = |name: &str, der: &[u8]| {
+        json!({
+            "metadata": {"name": name},
+            "spec": {
+                "signerName": "example.com/foo", "podName": "web", "podUID": "a", "serviceAccountName": "default",
+                "serviceAccountUID": "b", "nodeName": "node-1", "nodeUID": "c",
+                "stubPKCS10Request": base64::engine::general_purpose::STANDARD.encode(der),
+            },
+        })
+    };
+    let refused = server.post(requests, &request("forged", &forged)).await;
+    let why = "PodCertificateRequest.certificates.k8s.io \"forged\" is invalid: spec.stubPKCS10Request: Invalid value: invalid \
+               signature";
+    assert_eq!((refused.code, refused.json()["message"].as_str().unwrap()), (422, why));
+    let created =
+        server.post(&format!("{requests}?fieldValidation=Strict"), &request("signed", &signed)).await;
+    assert_eq!(created.code, 201, "{}", created.json());
+    let found =
+        server.get(&format!("{requests}?fieldSelector=spec.nodeName=node-1,spec.podName=web")).await.json();
+    assert_eq!(found["items"].as_array().map(Vec::len), Some(1), "{found}");
+}
+
+/// That answers to deletions, evictions and bindings have a resourceVersion is new in 1.38 (kubernetes/kubernetes#138724, #142197,
+/// #142327).
+#[tokio::test]
+async fn answers_to_deletions_and_evictions_have_no_version() {
+    let server = start().await;
+    server.config_map("one").await;
+    let deleted = server.send("DELETE", "/api/v1/namespaces/default/configmaps/one", &[], "").await;
+    let answer = deleted.json();
+    assert_eq!((deleted.code, &answer["metadata"], &answer["status"]), (200, &json!({}), &json!("Success")));
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"metadata": {"name": "web"}, "spec": {"containers": [{"name": "web", "image": "web"}]}});
+    assert_eq!(server.post(pods, &pod).await.code, 201);
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "web"}});
+    let evicted = server.post(&format!("{pods}/web/eviction"), &eviction).await;
+    let answer = evicted.json();
+    assert_eq!((evicted.code, &answer["metadata"], &answer["status"]), (201, &json!({}), &json!("Success")));
+}

@@ -34,6 +34,7 @@ static HOOKS: &[(Plugin, Option<Mutate>, Option<Validate>)] = &[
     (Plugin::StorageObjectInUseProtection, Some(builtin::storage::protect), None),
     (Plugin::PersistentVolumeClaimResize, None, Some(builtin::storage::check_resize)),
     (Plugin::RuntimeClass, Some(builtin::runtime_class::complete), Some(builtin::runtime_class::check)),
+    (Plugin::ClusterTrustBundleAttest, None, Some(builtin::certificates::attest)),
     (Plugin::CertificateSubjectRestriction, None, Some(builtin::certificates::restrict_subject)),
     (Plugin::NodeDeclaredFeatureValidator, None, Some(builtin::pod_resize::check_features)),
     (Plugin::PodResizeValidator, None, Some(builtin::pod_resize::check)),

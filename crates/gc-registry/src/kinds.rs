@@ -25,6 +25,7 @@ mod kind;
 mod metadata;
 mod networking;
 mod node;
+mod pem;
 mod policy;
 mod prelude;
 mod prepare;
@@ -54,6 +55,7 @@ pub use context::Context;
 pub use defaults::apply_defaults;
 pub(crate) use fields::unknown_field_label;
 pub use fields::{selectable_field_names, selectable_fields};
+pub(crate) use kind::means_the_same;
 pub(crate) use metadata::{Metadata, MetadataCheck, RequiredName};
 pub use prepare::{prepare_for_create, prepare_for_update};
 pub use printers::{Column, human_duration};
@@ -105,10 +107,16 @@ pub(crate) fn webhook_client_problems(client: &Value) -> Vec<FieldError> {
     report.errors
 }
 
-/// Checks a prepared update against the stored object.
+/// Checks a prepared update against the stored object. Without a time, rules that depend on it are passed over.
 #[must_use]
-pub fn validate_update(target: Target<'_>, new: &Value, old: &Value) -> Vec<FieldError> {
+pub fn validate_update(
+    target: Target<'_>,
+    new: &Value,
+    old: &Value,
+    now: Option<jiff::Timestamp>,
+) -> Vec<FieldError> {
     let mut report = Report::of(new);
+    report.now = now;
     if let Some(kind) = served::of(target) {
         let (new, old) = (Field::root(new), Field::root(old));
         match target.subresource {

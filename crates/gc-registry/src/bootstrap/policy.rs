@@ -5,9 +5,12 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value, json};
 
 use super::{BootstrapObject, RBAC, Reconcile};
+use crate::kubernetes::KubernetesVersion;
 
 /// The facts; the head of the file describes its lines.
 const FACTS: &str = include_str!("policy.txt");
+/// The facts of 1.37 beyond them.
+const DIFFERENCE_1_37: &str = include_str!("policy-1.37.txt");
 /// Roles with this prefix belong to the controller, and the ServiceAccount, of the same name.
 const CONTROLLER: &str = "system:controller:";
 /// Prefix of the labels by which a role takes rules from others.
@@ -15,16 +18,27 @@ const AGGREGATE: &str = "rbac.authorization.k8s.io/aggregate-to-";
 
 /// The roles and bindings.
 pub(super) fn objects() -> impl Iterator<Item = BootstrapObject> {
-    static PARSED: LazyLock<Vec<BootstrapObject>> = LazyLock::new(|| parse(FACTS));
+    static PARSED: LazyLock<Vec<BootstrapObject>> =
+        LazyLock::new(|| parse(&[FACTS, KubernetesVersion::chosen().difference(DIFFERENCE_1_37)]));
     PARSED.iter().cloned()
 }
 
-fn parse(facts: &str) -> Vec<BootstrapObject> {
+fn parse(texts: &[&str]) -> Vec<BootstrapObject> {
     let mut found: Vec<BootstrapObject> = Vec::new();
-    for line in facts.lines() {
+    // The role that rules are of.
+    let mut role = 0;
+    for line in texts.iter().flat_map(|text| text.lines()) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["clusterrole", name, aggregation @ ..] => {
+                let is_it = |wanted: &BootstrapObject| {
+                    wanted.resource == "clusterroles" && wanted.object["metadata"]["name"] == **name
+                };
+                if let Some(place) = found.iter().position(is_it) {
+                    role = place;
+                    continue;
+                }
+                role = found.len();
                 found.push(cluster_role(name, aggregation));
                 if let Some(account) = name.strip_prefix(CONTROLLER) {
                     let subject = format!("ServiceAccount/{account}");
@@ -32,6 +46,7 @@ fn parse(facts: &str) -> Vec<BootstrapObject> {
                 }
             }
             ["role", namespace, name] => {
+                role = found.len();
                 found.push(wanted("roles", namespace, json!({"metadata": metadata(name), "rules": []})));
             }
             ["clusterbinding", name, subjects @ ..] => {
@@ -41,7 +56,7 @@ fn parse(facts: &str) -> Vec<BootstrapObject> {
                 found.push(binding(namespace, name, "Role", role, subjects));
             }
             [verbs, rest @ ..] if line.starts_with(' ') => {
-                let role = found.iter_mut().rev().find(|wanted| wanted.resource.ends_with("roles"));
+                let role = found.get_mut(role);
                 if let Some(rules) = role.and_then(|role| role.object["rules"].as_array_mut()) {
                     rules.push(rule(verbs, rest));
                 }
@@ -124,7 +139,8 @@ mod tests {
 
     #[test]
     fn every_line_of_the_facts_is_understood() {
-        for line in FACTS.lines().filter(|line| !line.starts_with('#')) {
+        let lines = FACTS.lines().chain(DIFFERENCE_1_37.lines());
+        for line in lines.filter(|line| !line.starts_with('#')) {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words.as_slice() {
                 [first, ..] if !line.starts_with(' ') => {
@@ -137,6 +153,23 @@ mod tests {
         let count = |resource: &str| objects().filter(|wanted| wanted.resource == resource).count();
         let counts = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"].map(count);
         assert_eq!(counts, [69, 50, 7, 7]);
+    }
+
+    #[test]
+    fn a_difference_adds_roles_and_rules_of_roles() {
+        let rules = |objects: &[BootstrapObject], name: &str| {
+            let is_it = |wanted: &&BootstrapObject| {
+                wanted.resource == "clusterroles" && wanted.object["metadata"]["name"] == name
+            };
+            let role = objects.iter().find(is_it);
+            role.and_then(|role| role.object["rules"].as_array()).map_or(0, Vec::len)
+        };
+        let (before, after) = (parse(&[FACTS]), parse(&[FACTS, DIFFERENCE_1_37]));
+        assert_eq!(rules(&after, "system:node"), rules(&before, "system:node") + 2);
+        assert_eq!(rules(&after, "system:node-proxier"), rules(&before, "system:node-proxier"));
+        assert_eq!(rules(&after, "system:cluster-trust-bundle-discovery"), 1);
+        // Four roles, the bindings of three controllers, and one binding.
+        assert_eq!(after.len(), before.len() + 8);
     }
 
     #[test]

@@ -227,7 +227,7 @@ impl<'a> Rules<'a> {
                 _ => crd::validate_update(new, old),
             };
         }
-        kinds::validate_update(self.target(), new, old)
+        kinds::validate_update(self.target(), new, old, Some(self.context.now))
     }
 
     /// Warnings for a valid object.

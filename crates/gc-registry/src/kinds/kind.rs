@@ -73,7 +73,7 @@ impl Generation {
 }
 
 /// Reports whether two values are one for whoever reads them: what is absent, `null`, and a list without items.
-fn means_the_same(a: Option<&Value>, b: Option<&Value>) -> bool {
+pub(crate) fn means_the_same(a: Option<&Value>, b: Option<&Value>) -> bool {
     let says_nothing = |value: &Value| match value {
         Value::Null => true,
         Value::Array(items) => items.is_empty(),

@@ -18,6 +18,8 @@ pub(crate) enum MetadataCheck {
 pub(crate) struct Metadata {
     /// Returns the problems of a text as the name of an object.
     pub(crate) name: fn(&str) -> Vec<String>,
+    /// The same, of the kinds whose names depend on what the object says.
+    pub(crate) name_of: Option<fn(&str, &Value) -> Vec<String>>,
     /// The name that an object must have because of what it is.
     pub(crate) required_name: Option<fn(&Value) -> RequiredName>,
     /// True if `generateName` itself is checked, and not only the name that is generated from it.
@@ -46,6 +48,7 @@ impl Metadata {
     /// Most kinds.
     pub(crate) const DEFAULT: Self = Self {
         name: names::dns_subdomain,
+        name_of: None,
         required_name: None,
         checks_prefixes: true,
         refuses_plain_finalizers: true,

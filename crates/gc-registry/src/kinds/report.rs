@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::field::Field;
@@ -23,6 +24,8 @@ pub(crate) struct Report {
     pub(crate) errors: Vec<FieldError>,
     /// The type of the object, by whose fields values are shown.
     kind: Option<String>,
+    /// The time of the request, for rules that depend on it.
+    pub(crate) now: Option<Timestamp>,
 }
 
 impl Report {
@@ -30,7 +33,7 @@ impl Report {
     pub(crate) fn of(object: &Value) -> Self {
         let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
         let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
-        Self { errors: Vec::new(), kind: Some(definition_name(group, version, text("kind"))) }
+        Self { errors: Vec::new(), kind: Some(definition_name(group, version, text("kind"))), now: None }
     }
 
     /// A value as an error message shows it: texts quoted, everything else as the field's type prints it.

@@ -3,6 +3,8 @@
 //! Whatever decides over a name reads it here: who may ask for it, who signs it, and who shows it. So one document has
 //! one meaning. What does not parse is refused.
 
+mod certificate;
+
 use std::net::IpAddr;
 
 use rustls_pki_types::CertificateSigningRequestDer;
@@ -13,6 +15,8 @@ use x509_cert::der::asn1::{AnyRef, ObjectIdentifier, SetOfVec};
 use x509_cert::der::{Decode, Reader as _, SliceReader, Tag, Tagged as _};
 use x509_cert::ext::Extensions;
 use x509_cert::request::CertReq;
+
+pub(crate) use certificate::{CertificateFacts, PublicKey};
 
 /// The largest request that is read; one of a key of 16,384 bits has some 4 KiB.
 const MAXIMUM_REQUEST_BYTES: usize = 64 * 1024;

@@ -182,7 +182,7 @@ pub(crate) fn invalid(field: &str, text: &str, problems: Vec<String>) -> impl It
 
 /// Returns the problems of a text, which may end in a dash, as the `generateName` of an object whose names have this
 /// form.
-pub(crate) fn prefix(form: fn(&str) -> Vec<String>, text: &str) -> Vec<String> {
+pub(crate) fn prefix(form: impl Fn(&str) -> Vec<String>, text: &str) -> Vec<String> {
     match text.strip_suffix('-').filter(|before| !before.is_empty()) {
         // Upstream drops the character before the dash, too.
         Some(before) => form(&format!("{}a", before.strip_suffix(|c: char| c.is_ascii()).unwrap_or(before))),

@@ -26,6 +26,8 @@ fn added_by(version: KubernetesVersion) -> &'static [Row] {
 }
 
 const KINDS_1_37: &[Row] = &[
+    ("certificates.k8s.io", "v1", "ClusterTrustBundle"),
+    ("certificates.k8s.io", "v1", "PodCertificateRequest"),
     ("resource.k8s.io", "v1", "DeviceTaintRule"),
     ("storagemigration.k8s.io", "v1", "StorageVersionMigration"),
 ];

@@ -77,6 +77,7 @@ impl Call<'_> {
             errors.extend(meta_validation::validate(self.resource(), &new));
             errors.extend(self.request_signature(&new));
             errors.extend(rules.validate_create(&new));
+            errors.extend(self.pod_request_signature(&new));
             errors.extend(self.privileged_containers(&new));
             if errors.is_empty() {
                 errors = meta_validation::validate_last(self.resource(), &new);

@@ -84,9 +84,10 @@ fn validate_names(resource: &ResourceDefinition, object: &Value, errors: &mut Ve
         }
         problems
     };
+    let form = |text: &str| rules.name_of.map_or_else(|| (rules.name)(text), |form| form(text, object));
     let prefix = meta::text(object, "generateName");
     if !prefix.is_empty() && rules.checks_prefixes {
-        let problems = with_required(prefix, names::prefix(rules.name, prefix));
+        let problems = with_required(prefix, names::prefix(form, prefix));
         errors.extend(invalid("metadata.generateName", prefix, problems));
     }
     let name = meta::name(object);
@@ -97,7 +98,7 @@ fn validate_names(resource: &ResourceDefinition, object: &Value, errors: &mut Ve
             "Required value: name or generateName is required".into(),
         ));
     } else {
-        errors.extend(invalid("metadata.name", name, with_required(name, (rules.name)(name))));
+        errors.extend(invalid("metadata.name", name, with_required(name, form(name))));
     }
 }
 

@@ -234,6 +234,9 @@ impl Call<'_> {
             errors.extend(self.request_signature(&new));
             errors.extend(rules.validate_update(&new, &live));
             errors.extend(self.privileged_containers(&new));
+            if errors.is_empty() {
+                errors = self.pod_request_signer(&new, &live);
+            }
             if !errors.is_empty() {
                 return Err(self.invalid(&self.target.name, &errors));
             }

@@ -286,7 +286,7 @@ proptest! {
             kinds::prepare_for_update(target, &mut updated, &old, &context);
             for object in [&new, &created, &updated] {
                 let _ = kinds::validate(target, object);
-                let _ = kinds::validate_update(target, object, &old);
+                let _ = kinds::validate_update(target, object, &old, None);
                 let _ = kinds::warnings(target, object, Some(&old));
                 prop_assert_eq!(
                     kinds::selectable_fields(target, object).len(),

@@ -217,11 +217,12 @@ fn a_certificate_request_is_decided_by_approval_only() {
     assert_eq!((&main["spec"], &main["status"]), (&old["spec"], &old["status"]));
     // The status endpoint keeps what was sent, and refuses it.
     let status = updated(&format!("{resource}/status"), sent.clone(), &old);
-    let refused: Vec<String> = kinds::validate_update(target(&format!("{resource}/status")), &status, &old)
-        .into_iter()
-        .filter(|error| error.field == "status.conditions")
-        .map(|error| format!("{}: {}", error.field, error.detail))
-        .collect();
+    let refused: Vec<String> =
+        kinds::validate_update(target(&format!("{resource}/status")), &status, &old, None)
+            .into_iter()
+            .filter(|error| error.field == "status.conditions")
+            .map(|error| format!("{}: {}", error.field, error.detail))
+            .collect();
     assert_eq!(
         refused,
         ["status.conditions: Forbidden: updates may not add a condition of type \"Approved\""]

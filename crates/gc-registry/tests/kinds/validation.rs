@@ -30,7 +30,7 @@ fn update(resource: &str, old: &Value, new: Value) -> Vec<String> {
     let mut new = new;
     kinds::apply_defaults(target(resource), &mut new);
     kinds::prepare_for_update(target(resource), &mut new, &old, &Context { now: now(), user: &user });
-    kinds::validate_update(target(resource), &new, &old)
+    kinds::validate_update(target(resource), &new, &old, None)
         .into_iter()
         .map(|e| format!("{} {}", e.reason.as_str(), e.field))
         .collect()
@@ -633,14 +633,15 @@ fn statuses_are_refused_in_the_order_of_upstream() {
     let old = json!({"metadata": {"name": "v1.a.b"}, "spec": {"group": "a.b", "version": "v1"}});
     let new =
         json!({"metadata": {"name": "v1.a.b"}, "status": {"conditions": [{"type": "A", "status": "x"}]}});
-    let found = kinds::validate_update(target("apiregistration.k8s.io/v1/apiservices/status"), &new, &old);
+    let found =
+        kinds::validate_update(target("apiregistration.k8s.io/v1/apiservices/status"), &new, &old, None);
     let details: Vec<&str> = found.iter().map(|problem| problem.detail.as_str()).collect();
     assert_eq!(details, ["Unsupported value: \"x\": supported values: \"True\", \"False\", \"Unknown\""]);
 
     let old = json!({"metadata": {"name": "c"}, "spec": {"devices": {}}});
     let device = json!({"driver": "a", "pool": "a", "device": "a", "networkData": {"ips": ["a", "a"]}});
     let new = json!({"metadata": {"name": "c"}, "spec": {"devices": {}}, "status": {"devices": [device]}});
-    let found = kinds::validate_update(target("resource.k8s.io/v1/resourceclaims/status"), &new, &old);
+    let found = kinds::validate_update(target("resource.k8s.io/v1/resourceclaims/status"), &new, &old, None);
     let addresses = found.iter().filter(|problem| problem.field.contains(".ips["));
     let reasons: Vec<String> = addresses.map(|e| format!("{} {}", e.reason.as_str(), e.field)).collect();
     let place = "status.devices[0].networkData.ips";

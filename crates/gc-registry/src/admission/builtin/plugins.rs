@@ -27,6 +27,7 @@ plugins! {
     RuntimeClass, true, "A runtime class adds its overhead and scheduling.";
     CertificateApproval, true, "Who approves requests may do so for their signer.";
     CertificateSigning, true, "Who signs requests may do so for their signer.";
+    ClusterTrustBundleAttest, true, "Who publishes certificates for a signer may attest for it.";
     CertificateSubjectRestriction, true, "No certificate is asked for the group system:masters.";
     NodeDeclaredFeatureValidator, true, "Pods change only in ways that their node declares to know.";
     PodResizeValidator, true, "Pods grow no further than their node has room.";

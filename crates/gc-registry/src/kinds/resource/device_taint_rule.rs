@@ -4,10 +4,12 @@ use super::device::device_taint;
 use super::requests::driver_name;
 use super::status::pool_name;
 use crate::kinds::prelude::*;
+use crate::kinds::printers::duration::since;
 use crate::kinds::shared::conditions::conditions;
 use crate::kinds::shared::names::label;
 
 const CONDITIONS_MAX: usize = 8;
+const TAINT: &str = "api.resource.v1.DeviceTaint";
 
 pub(crate) struct DeviceTaintRule;
 
@@ -15,10 +17,20 @@ impl Kind for DeviceTaintRule {
     const PARTS: Parts = Parts::StatusOnly;
     const GENERATION: Generation = Generation::SPEC;
     const METADATA: Metadata = Metadata { update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
-    const COLUMNS: &'static [Column] = Column::PLAIN;
+    const COLUMNS: &'static [Column] = &[
+        H::NAME,
+        H::text("Key", F(TAINT, "key")),
+        H::text("Value", F(TAINT, "value")),
+        H::text("Effect", F(TAINT, "effect")),
+        H::text("TimeAdded", F(TAINT, "timeAdded")),
+        H::AGE,
+    ];
 
     fn cells(row: &Row<'_>) -> Vec<Value> {
-        vec![row.name(), row.created()]
+        let added = at(row.object, &["spec", "taint", "timeAdded"]);
+        let added = added.map_or_else(String::new, |time| since(Some(time), row.now));
+        let shown = |name: &str| row.shown(&["spec", "taint", name]);
+        vec![row.name(), shown("key"), shown("value"), shown("effect"), added.into(), row.age()]
     }
 
     fn defaults(_: &mut Members) {}

@@ -35,6 +35,12 @@ pub(crate) fn signer_name(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
+/// Reports whether a signer is one of those that are reserved for Kubernetes.
+pub(crate) fn is_of_kubernetes(signer: &str) -> bool {
+    let host = signer.split('/').next().unwrap_or_default();
+    host == "kubernetes.io" || host.ends_with(".kubernetes.io")
+}
+
 /// The problems of the first part between dots that has some.
 fn first_wrong_label(
     field: &Field<'_, '_>,

@@ -1,7 +1,11 @@
 //! Requests to write every object of a resource again, in the version of its storage.
 
 use crate::kinds::prelude::*;
+use crate::kinds::printers::NAMED;
 use crate::kinds::shared::conditions::conditions;
+
+/// Conditions that a table shows, once they are true.
+const STATES: [&str; 3] = ["Running", "Succeeded", "Failed"];
 
 pub(crate) struct StorageVersionMigration;
 
@@ -10,10 +14,23 @@ impl Kind for StorageVersionMigration {
     const GENERATION: Generation = Generation::Never;
     const METADATA: Metadata =
         Metadata { update: &[MetadataCheck::Whole, MetadataCheck::Change], ..Metadata::DEFAULT };
-    const COLUMNS: &'static [Column] = Column::PLAIN;
+    const COLUMNS: &'static [Column] = &[
+        // Upstream does not mark it as the name.
+        H::text("Name", NAMED),
+        H::text("Resource", T("GroupResource to migrate")),
+        H::text("Status", T("Status of the migration")),
+    ];
 
     fn cells(row: &Row<'_>) -> Vec<Value> {
-        vec![row.name(), row.created()]
+        let part = |name: &str| row.text(&["spec", "resource", name]);
+        let (group, resource) = (part("group"), part("resource"));
+        let resource = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+        let is_shown = |condition: &&Value| {
+            text(condition, &["status"]) == "True" && STATES.contains(&text(condition, &["type"]))
+        };
+        let shown = row.list(&["status", "conditions"]).iter().rfind(is_shown);
+        let state = shown.map_or("Unknown", |condition| text(condition, &["type"]));
+        vec![row.name(), resource.into(), state.into()]
     }
 
     fn defaults(_: &mut Members) {}

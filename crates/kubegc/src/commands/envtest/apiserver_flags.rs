@@ -201,11 +201,10 @@ pub(super) const APISERVER_FLAGS: &[Flag] = &[
 ];
 
 /// The admission plugins of kube-apiserver that this server does not have.
-pub(super) const ABSENT_PLUGINS: [&str; 18] = [
+pub(super) const ABSENT_PLUGINS: [&str; 17] = [
     "AlwaysAdmit",
     "AlwaysDeny",
     "AlwaysPullImages",
-    "ClusterTrustBundleAttest",
     "DenyServiceExternalIPs",
     "EventRateLimit",
     "ExtendedResourceToleration",
