@@ -7,6 +7,7 @@ mod model;
 mod source;
 #[cfg(test)]
 mod tests;
+mod xray;
 
 use std::io::Stdout;
 use std::time::Duration;

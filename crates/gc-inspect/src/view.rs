@@ -11,6 +11,8 @@ use gc_explain::map::{Emphasis, Extent, Map, map, place_of_view};
 use gc_explain::nodes::Nodes;
 use gc_explain::plan::BlastRadius;
 use gc_explain::stuck::{Place, Row};
+pub use gc_explain::tree::Tree;
+use gc_explain::tree::{Direction, tree as tree_of};
 use gc_explain::upcoming::{Horizon, Outlook, upcoming};
 use gc_explain::why::Why;
 use gc_explain::{Catalog, Facts, GroupResource, Knowledge, Metadata, Resource, Survey};
@@ -281,6 +283,84 @@ pub async fn objects(
         objects.extend(listed.into_iter().map(|metadata| (resource.clone(), metadata)));
     }
     Ok(objects)
+}
+
+/// The objects of a kind, each with its dependents.
+pub struct KindTrees {
+    /// In the order of their keys.
+    pub trees: Vec<Tree>,
+    /// Objects of the kind that are left out, since there are too many.
+    pub omitted: usize,
+    /// Columns of the objects in the trees.
+    pub columns: BTreeMap<Uid, Columns>,
+    /// What was listed.
+    pub survey: Survey,
+    /// When it was listed.
+    pub now: Timestamp,
+    /// What could not be listed, in one line.
+    pub unseen: Option<String>,
+}
+
+impl KindTrees {
+    /// Returns where an object of a tree is.
+    #[must_use]
+    pub fn place(&self, tree: &Tree) -> Place {
+        place_of_view(&self.survey, &tree.view)
+    }
+
+    /// Returns the finalizers of an object of a tree.
+    #[must_use]
+    pub fn finalizers(&self, tree: &Tree) -> &[String] {
+        tree.view.key.as_ref().map_or(&[], |key| self.survey.finalizers(key))
+    }
+}
+
+/// Lists the objects of a kind with their dependents in a namespace; an empty one is all. Of a kind without namespaces, all objects are
+/// listed, with their dependents in that namespace. At most `most` objects are in all trees together.
+pub async fn trees_of_kind(
+    client: &ApiClient,
+    kind: &str,
+    namespace: &str,
+    most: usize,
+    patience: Duration,
+) -> anyhow::Result<KindTrees> {
+    let gatherer = Gatherer::new(client.clone(), gather::now()).await?;
+    let found = gatherer.catalog.find(kind).map_err(gc_process::UsageError::new)?;
+    let kinds: Vec<Resource> = found.into_iter().cloned().collect();
+    let scope = Scope { namespace: namespace.to_owned(), ..Scope::default() };
+    let mut survey = gatherer.contents(&scope, patience).await?;
+    let is_apart = |resource: &&Resource| !namespace.is_empty() && !resource.is_namespaced();
+    let apart: Vec<Resource> = kinds.iter().filter(is_apart).cloned().collect();
+    if !apart.is_empty() {
+        gatherer.list_all(&mut survey, &[(Scope::default(), apart)], patience).await?;
+    }
+    gatherer.complete(&mut survey).await;
+    let unseen = gather::unlisted_summary(&survey);
+    if kinds.iter().all(|resource| survey.unlisted().contains_key(&resource.id)) {
+        anyhow::bail!(unseen.unwrap_or_default());
+    }
+    let mut roots = survey.engine.select(|key| kinds.iter().any(|resource| resource.id == key.resource));
+    roots.retain(|view| view.presence == gc_ownership::Presence::Observed);
+    roots.sort_by(|left, right| left.key.cmp(&right.key));
+    let (mut trees, mut size) = (Vec::new(), 0);
+    for root in &roots {
+        let Some(tree) = tree_of(&survey, &root.uid, Direction::Dependents) else { continue };
+        size += 1 + tree.count_below();
+        if size > most {
+            break;
+        }
+        trees.push(tree);
+    }
+    let mut keys = Vec::new();
+    trees.iter().for_each(|tree| add_keys(tree, &mut keys));
+    let columns = gatherer.columns(keys.into_iter()).await;
+    let omitted = roots.len() - trees.len();
+    Ok(KindTrees { trees, omitted, columns, now: gatherer.now, unseen, survey })
+}
+
+fn add_keys<'a>(tree: &'a Tree, keys: &mut Vec<&'a ObjectKey>) {
+    keys.extend(&tree.view.key);
+    tree.below.iter().for_each(|below| add_keys(below, keys));
 }
 
 /// The names of the Nodes that were listed.

@@ -7,6 +7,7 @@ use gc_inspect::subject::{ConfirmedPlan, Subject};
 use ratatui::termion::event::Key;
 
 use super::model::{Due, Line, ListedObject, Node, ObjectPlace, Overview, Row, Stuck, WantedFeed};
+use super::xray::{Forest, Xray};
 
 /// Lines of the feed that are kept.
 pub(super) const KEPT_LINES: usize = 500;
@@ -113,6 +114,11 @@ pub(crate) enum Order {
         kind: String,
         namespace: String,
     },
+    /// The same with what they own.
+    Xray {
+        kind: String,
+        namespace: String,
+    },
     Explain(Content, ObjectPlace),
     /// Pause the collectors, for this reason.
     Pause(String),
@@ -143,6 +149,11 @@ pub(super) enum News {
         kind: String,
         namespace: String,
         answer: Result<Vec<ListedObject>, String>,
+    },
+    Forest {
+        kind: String,
+        namespace: String,
+        answer: Result<Forest, String>,
     },
     Explained(Content, ObjectPlace, Result<Vec<String>, String>),
     Planned(Cascade, ObjectPlace, Result<Box<ShownPlan>, String>),
@@ -182,6 +193,8 @@ pub(super) struct App {
     /// The kind whose objects are listed, and they.
     pub(crate) kind: String,
     pub(crate) objects: Option<Vec<ListedObject>>,
+    /// The same with what they own, in their place.
+    pub(super) xray: Option<Xray>,
     /// The selected row of each view.
     selected: [usize; View::ALL.len()],
     pub(crate) filter: String,
@@ -212,7 +225,11 @@ impl App {
             }
             View::Nodes => overview.map_or_else(Vec::new, |all| all.nodes.rows(Node::row)),
             View::Feed => self.feed.iter().filter(|line| self.concerns(line)).map(Line::row).collect(),
-            View::Objects => self.objects.iter().flatten().map(ListedObject::row).collect(),
+            View::Objects => match &self.xray {
+                // It filters whole trees.
+                Some(xray) => return xray.rows(&self.filter),
+                None => self.objects.iter().flatten().map(ListedObject::row).collect(),
+            },
         };
         // The server has searched more than what is shown of a change.
         if self.view == View::Feed && self.feed_of == self.wanted_feed() {
@@ -261,8 +278,17 @@ impl App {
                     Err(failure) => (self.objects, self.message) = (Some(Vec::new()), failure),
                 }
             }
+            News::Forest { kind, namespace, answer }
+                if (&kind, &namespace) == (&self.kind, &self.namespace)
+                    && let Some(xray) = &mut self.xray =>
+            {
+                xray.learn(answer.unwrap_or_else(|failure| {
+                    self.message.clone_from(&failure);
+                    Forest { unseen: Some(failure), ..Forest::default() }
+                }));
+            }
             // It was asked before something else was.
-            News::Overview { .. } | News::Objects { .. } => {}
+            News::Overview { .. } | News::Objects { .. } | News::Forest { .. } => {}
             News::Lines(lines) => self.add_lines(lines),
             News::FeedOf(wanted) => {
                 self.feed_of = wanted;
@@ -363,6 +389,9 @@ impl App {
             self.select_by(by);
             return Vec::new();
         }
+        if self.turns_branch(key) {
+            return Vec::new();
+        }
         match key {
             Key::Char('q') => return vec![Order::Quit],
             Key::Char(':') => self.input = Input::Command(String::new()),
@@ -391,6 +420,27 @@ impl App {
             _ => {}
         }
         Vec::new()
+    }
+
+    /// Opens or closes branches of the trees that are shown. Returns false for other keys.
+    fn turns_branch(&mut self, key: Key) -> bool {
+        let row = self.selected(self.rows().len());
+        let Some(xray) = self.xray.as_mut().filter(|_| self.view == View::Objects) else { return false };
+        let row = match key {
+            Key::Char(' ') => {
+                xray.turn(row, &self.filter);
+                row
+            }
+            Key::Char('x') => {
+                xray.toggle_all();
+                0
+            }
+            Key::Right | Key::Char('l') => xray.open(row, &self.filter),
+            Key::Left | Key::Char('h') => xray.close(row, &self.filter),
+            _ => return false,
+        };
+        self.select(row);
+        true
     }
 
     fn pane_key(&mut self, key: Key) -> Vec<Order> {
@@ -462,7 +512,7 @@ impl App {
     fn command(&mut self, text: &str) -> Vec<Order> {
         self.message.clear();
         let mut words = text.split_whitespace();
-        let (word, next) = (words.next().unwrap_or_default(), words.next());
+        let (word, next, last) = (words.next().unwrap_or_default(), words.next(), words.next());
         if !word.is_empty() {
             self.pane = None;
         }
@@ -488,17 +538,25 @@ impl App {
                 Vec::new()
             }
             ("ns" | "namespace", Some(namespace)) => self.enter_namespace(namespace),
-            (kind, namespace) => {
-                kind.clone_into(&mut self.kind);
-                self.objects = None;
-                self.show_in(View::Objects, namespace)
+            ("xray", None) => {
+                "Which kind? For example :xray deploy".clone_into(&mut self.message);
+                Vec::new()
             }
+            ("xray", Some(kind)) => self.show_kind(kind, Some(Xray::default()), last),
+            (kind, namespace) => self.show_kind(kind, None, namespace),
         }
+    }
+
+    fn show_kind(&mut self, kind: &str, xray: Option<Xray>, namespace: Option<&str>) -> Vec<Order> {
+        kind.clone_into(&mut self.kind);
+        (self.objects, self.xray) = (None, xray);
+        self.selected[View::Objects.index()] = 0;
+        self.show_in(View::Objects, namespace)
     }
 
     fn show_in(&mut self, view: View, namespace: Option<&str>) -> Vec<Order> {
         let mut orders = namespace.map(|namespace| self.enter_namespace(namespace)).unwrap_or_default();
-        orders.retain(|order| !matches!(order, Order::Objects { .. }));
+        orders.retain(|order| !matches!(order, Order::Objects { .. } | Order::Xray { .. }));
         orders.extend(self.show(view));
         orders
     }
@@ -516,7 +574,9 @@ impl App {
         if self.kind.is_empty() {
             "pods".clone_into(&mut self.kind);
         }
-        vec![Order::Objects { kind: self.kind.clone(), namespace: self.namespace.clone() }]
+        let (kind, namespace) = (self.kind.clone(), self.namespace.clone());
+        let is_xray = self.xray.is_some();
+        vec![if is_xray { Order::Xray { kind, namespace } } else { Order::Objects { kind, namespace } }]
     }
 
     fn enter_namespace(&mut self, namespace: &str) -> Vec<Order> {
@@ -524,6 +584,7 @@ impl App {
         if namespace != self.namespace {
             namespace.clone_into(&mut self.namespace);
             (self.overview, self.objects, self.selected) = (None, None, Default::default());
+            self.xray = self.xray.take().map(|_| Xray::default());
         }
         let mut orders = vec![Order::Overview(self.namespace.clone())];
         orders.extend(self.list_objects());
@@ -594,6 +655,8 @@ const HELP: &str = " 1-6, Tab       stuck, feed, due, terminating, nodes, object
  /              filter the table or the open pane; Esc clears the filter
  Left, Right    move the open pane sideways
  :KIND [NS]     the objects of a kind, such as :deploy or :pods shop
+ :xray KIND [NS] the same with what they own, as trees; Space opens or closes
+                one, x all of them, Right and Left step into and out of them
  :freed         what was freed on nodes
  :collected     what each collector deleted in the last hour
  :pause [WHY]   pause the collectors; :resume [RESOURCE] resumes them, or what

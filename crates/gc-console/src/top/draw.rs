@@ -9,6 +9,7 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as TableRow, Table, Ta
 
 use super::app::{App, Content, Input, Pane, View};
 use super::model::{MinuteDeletions, Overview, Row};
+use super::xray::Xray;
 
 /// From this width on, tables have all their columns.
 const WIDE: u16 = 120;
@@ -76,6 +77,25 @@ const fn columns(view: View) -> &'static [Column] {
             ("OWNERS", Fill(2), true),
         ],
     }
+}
+
+/// The columns of trees of objects.
+const XRAY: [Column; 5] = [
+    ("NAMESPACE", Constraint::Length(14), false),
+    ("OBJECT", Constraint::Fill(3), false),
+    ("READY", Constraint::Length(6), false),
+    ("STATUS", Constraint::Fill(2), false),
+    ("AGE", Constraint::Length(6), false),
+];
+
+/// The columns of the table that is shown, with the numbers of their cells.
+fn shown_columns(app: &App, is_wide: bool) -> Vec<(usize, &'static Column)> {
+    let is_xray = app.view == View::Objects && app.xray.is_some();
+    let all: &'static [Column] = if is_xray { &XRAY } else { columns(app.view) };
+    // The room is for names where all are in one namespace.
+    let is_wanted = |column: &Column| !is_xray || app.namespace.is_empty() || column.0 != "NAMESPACE";
+    let shown = all.iter().enumerate();
+    shown.filter(|(_, column)| (is_wide || !column.2) && is_wanted(column)).collect()
 }
 
 /// Draws everything.
@@ -197,9 +217,13 @@ fn tab_line(app: &App) -> Line<'static> {
             View::Terminating => overview.map(|overview| overview.terminating.total),
             View::Nodes => overview.map(|overview| overview.nodes.total),
             View::Feed => None,
-            View::Objects => app.objects.as_ref().map(Vec::len),
+            View::Objects => match &app.xray {
+                Some(xray) => xray.number(),
+                None => app.objects.as_ref().map(Vec::len),
+            },
         };
         let name = match view {
+            View::Objects if app.xray.is_some() => format!("xray {}", app.kind),
             View::Objects if !app.kind.is_empty() => app.kind.clone(),
             _ => view.title().to_owned(),
         };
@@ -218,9 +242,7 @@ fn table(app: &App, frame: &mut Frame<'_>, area: Rect) {
         frame.render_widget(Paragraph::new(vec![Line::default(), Line::from(empty(app)).dim()]), area);
         return;
     }
-    let is_wide = area.width >= WIDE;
-    let shown: Vec<(usize, &Column)> =
-        columns(app.view).iter().enumerate().filter(|(_, column)| is_wide || !column.2).collect();
+    let shown = shown_columns(app, area.width >= WIDE);
     let widths = Layout::horizontal(shown.iter().map(|(_, column)| column.1)).spacing(1).split(area);
     let line = |row: &Row| {
         let cells = shown.iter().zip(widths.iter()).map(|((index, column), place)| {
@@ -262,7 +284,12 @@ fn empty(app: &App) -> String {
             Some(failure) => failure,
             None => "Nothing has happened yet.",
         },
-        View::Objects if app.objects.is_some() => "There are no such objects.",
+        View::Objects if let Some(unseen) = app.xray.as_ref().and_then(Xray::unseen) => unseen,
+        View::Objects
+            if app.objects.is_some() || app.xray.as_ref().is_some_and(|xray| xray.number().is_some()) =>
+        {
+            "There are no such objects."
+        }
         View::Stuck if known => "Nothing is stuck.",
         // The enabled collectors are unknown then.
         View::Due if app.overview.as_ref().is_some_and(|overview| overview.mode.state == "Unknown") => {
@@ -330,6 +357,12 @@ fn footer(app: &App) -> Line<'static> {
     let keys = match &app.pane {
         None if !app.filter.is_empty() => {
             return Line::from(format!("Filter {:?}; Esc clears it", app.filter)).dim();
+        }
+        None if app.view == View::Objects && app.xray.is_some() => {
+            if let Some(unseen) = app.xray.as_ref().and_then(Xray::unseen) {
+                return Line::from(unseen.to_owned()).yellow();
+            }
+            "Space open or close   x all   Enter why   y metadata   d plan   ? keys   q quit"
         }
         None => "? keys   : command   / filter   Enter why   t tree   d plan   q quit",
         Some(pane) if !pane.filter.is_empty() => {

@@ -256,22 +256,30 @@ pub(super) struct ListedObject {
 }
 
 impl ListedObject {
-    pub(crate) fn row(&self) -> Row {
+    /// Its status, that it is being deleted, and what holds it.
+    pub(super) fn status(&self) -> String {
         let finalizers = self.finalizers.join(" ");
-        let status = match (self.is_terminating, finalizers.is_empty()) {
+        match (self.is_terminating, finalizers.is_empty()) {
             (true, true) => "Terminating".to_owned(),
             (true, false) => format!("Terminating, held by {finalizers}"),
             (false, true) => self.status.clone(),
             (false, false) if self.status.is_empty() => format!("finalizers {finalizers}"),
             (false, false) => format!("{}, finalizers {finalizers}", self.status),
-        };
+        }
+    }
+
+    pub(super) fn age(&self) -> String {
+        self.age_milliseconds.map_or_else(|| "-".to_owned(), age)
+    }
+
+    pub(crate) fn row(&self) -> Row {
         Row {
             cells: vec![
                 self.place.namespace.clone(),
                 self.place.name.clone(),
                 self.ready.clone(),
-                status,
-                self.age_milliseconds.map_or_else(|| "-".to_owned(), age),
+                self.status(),
+                self.age(),
                 self.owners.join(" "),
             ],
             place: Some(self.place.clone()),

@@ -12,7 +12,7 @@ use gc_explain::Resource;
 use gc_inspect::attached::{self, Asks, Confirmation, Form, Query, QueryRequest, QueryResponse, Reply};
 use gc_inspect::plan::Cascade;
 use gc_inspect::subject::{ConfirmedPlan, Subject};
-use gc_inspect::view::{self, Question, View};
+use gc_inspect::view::{self, KindTrees, Question, Tree, View};
 use gc_kube::{ApiClient, push_segment};
 use gc_process::{preflight, screen};
 use gc_types::{Timestamp, Uid};
@@ -25,6 +25,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use super::app::{Content, News, Order, ShownPlan};
 use super::events::Events;
 use super::model::{ListedObject, ObjectPlace, Overview, WantedFeed};
+use super::xray::{Branch, Forest};
 use crate::page::overview::{self, Mode, Surroundings};
 
 /// Time between two overviews that a server answers; it makes one each second at most.
@@ -43,6 +44,8 @@ const ASKED_AT_ONCE: usize = 4;
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 /// Objects of a kind that are listed.
 const LISTED: usize = 5_000;
+/// Objects in trees that are shown at once.
+const LARGEST_FOREST: usize = 20_000;
 
 /// Asks the cluster. Cheap to clone.
 #[derive(Clone)]
@@ -246,6 +249,10 @@ impl Source {
                         source.objects(&kind, &namespace).await.map_err(|error| format!("{error:#}"));
                     News::Objects { kind, namespace, answer }
                 }
+                Order::Xray { kind, namespace } => {
+                    let answer = source.forest(&kind, &namespace).await.map_err(|error| format!("{error:#}"));
+                    News::Forest { kind, namespace, answer }
+                }
                 Order::Pause(reason) => News::Obeyed(source.order("pause", &json!({"reason": reason})).await),
                 Order::Resume(resource) => {
                     News::Obeyed(source.order("resume", &json!({"resource": resource})).await)
@@ -313,6 +320,13 @@ impl Source {
             finalizers: metadata.finalizers,
         });
         Ok(listed.collect())
+    }
+
+    async fn forest(&self, kind: &str, namespace: &str) -> anyhow::Result<Forest> {
+        let found = view::trees_of_kind(&self.client, kind, namespace, LARGEST_FOREST, self.patience).await?;
+        let trees = found.trees.iter().map(|tree| branch(&found, tree)).collect();
+        let unseen = found.unseen.as_deref().map(|unseen| screen::visible_line(unseen).into_owned());
+        Ok(Forest { trees, omitted: found.omitted, unseen })
     }
 
     /// The answer to a question, if somebody is asked who has one.
@@ -389,6 +403,37 @@ impl Source {
         question.delete(&planned).await?;
         let objects = gc_explain::text::count(planned.objects(), "object");
         Ok(format!("{}/{} is being deleted ({objects})", subject.resource, subject.name))
+    }
+}
+
+fn branch(found: &KindTrees, tree: &Tree) -> Branch {
+    let (place, view) = (found.place(tree), &tree.view);
+    let columns = found.columns.get(&view.uid).cloned().unwrap_or_default();
+    let object = ListedObject {
+        ready: screen::visible_line(&columns.ready).into_owned(),
+        status: screen::visible_line(&columns.status).into_owned(),
+        place: ObjectPlace {
+            kind: place.kind,
+            resource: place.resource,
+            namespace: place.namespace,
+            name: place.name,
+        },
+        age_milliseconds: columns.created.map(|created| found.now.since(created)),
+        owners: Vec::new(),
+        is_terminating: view.deletion.deleting,
+        finalizers: found.finalizers(tree).to_vec(),
+    };
+    let remark = match tree.fault {
+        Some(fault) => fault,
+        None if tree.is_repeated => "also above",
+        None => "",
+    };
+    Branch {
+        uid: view.uid.to_string(),
+        object,
+        remark: remark.to_owned(),
+        below: tree.below.iter().map(|tree| branch(found, tree)).collect(),
+        omitted: tree.omitted,
     }
 }
 
@@ -548,6 +593,68 @@ mod tests {
             async move { source.explain(&Content::Why, &place("nothing")).await.unwrap_err().to_string() }
         };
         assert_eq!(missing(&asking).await, missing(&listing).await);
+        up.shutdown().await;
+    }
+
+    /// The dependents of the objects of a kind, of one namespace or of all, and of a kind without namespaces.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_xray_lists_what_objects_own() {
+        let up = start().await;
+        let way = up.server.in_process_as("admin", &["system:masters"]);
+        let client = ApiClient::in_process(move |request| way.call(request));
+        let send = async |path: &str, body: Value| -> Value {
+            let answer = client.call(preflight::request(Method::POST, path, Some(&body))).await.unwrap();
+            assert!(answer.head.status.is_success(), "{path}");
+            serde_json::from_slice(&answer.body).unwrap()
+        };
+        let owned = |name: &str, owner: &Value| {
+            let (kind, api_version) = (&owner["kind"], &owner["apiVersion"]);
+            let of = &owner["metadata"];
+            json!({"metadata": {"name": name, "ownerReferences": [
+                {"apiVersion": api_version, "kind": kind, "name": of["name"], "uid": of["uid"]}]}})
+        };
+        send("/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
+        let node = send("/api/v1/nodes", json!({"metadata": {"name": "node-1"}})).await;
+        for namespace in ["default", "shop"] {
+            let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+            let secrets = format!("/api/v1/namespaces/{namespace}/secrets");
+            let root = send(&maps, json!({"metadata": {"name": format!("root-{namespace}")}})).await;
+            let leaf = send(&secrets, owned("leaf", &root)).await;
+            send(&maps, owned("under-the-leaf", &leaf)).await;
+            send(&secrets, owned("of-the-node", &node)).await;
+        }
+        let (news, _read) = mpsc::channel(1);
+        let source = Source::new(client.clone(), Asks::Nobody, PATIENCE, news);
+        let lines = async |kind: &str, namespace: &str| -> Vec<String> {
+            fn add(branch: &Branch, depth: usize, lines: &mut Vec<String>) {
+                let ObjectPlace { namespace, resource, name, .. } = &branch.object.place;
+                lines.push(format!("{}{resource} {namespace}/{name}", "  ".repeat(depth)));
+                branch.below.iter().for_each(|below| add(below, depth + 1, lines));
+            }
+            let forest = source.forest(kind, namespace).await.unwrap();
+            assert_eq!(forest.unseen, None);
+            let mut lines = Vec::new();
+            forest.trees.iter().for_each(|tree| add(tree, 0, &mut lines));
+            lines.retain(|line| !line.contains("kube-root-ca"));
+            lines
+        };
+        let of_root = |namespace: &str| {
+            [
+                format!("configmaps {namespace}/root-{namespace}"),
+                format!("  secrets {namespace}/leaf"),
+                format!("    configmaps {namespace}/under-the-leaf"),
+                format!("configmaps {namespace}/under-the-leaf"),
+            ]
+        };
+        assert_eq!(lines("cm", "shop").await, of_root("shop"));
+        let all = lines("configmap", "").await;
+        for line in of_root("shop").iter().chain(&of_root("default")) {
+            assert!(all.contains(line), "{line}: {all:?}");
+        }
+        // The node is in no namespace, and what it owns is shown of the wanted one.
+        assert_eq!(lines("nodes", "shop").await, ["nodes /node-1", "  secrets shop/of-the-node"]);
+        assert_eq!(lines("nodes", "").await.len(), 3);
+        source.forest("nothing", "").await.unwrap_err();
         up.shutdown().await;
     }
 

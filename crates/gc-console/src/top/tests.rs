@@ -10,6 +10,7 @@ use serde_json::json;
 use super::app::{App, Content, Input, KEPT_LINES, News, Order, ShownPlan, View};
 use super::draw::draw;
 use super::model::{Change, Line, ListedObject, ObjectPlace, Overview, WantedFeed};
+use super::xray::{Branch, Forest};
 
 fn overview() -> Overview {
     let object = |kind: &str, resource: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "resource": resource, "namespace": "shop", "name": name, "uid": "u"});
@@ -399,4 +400,150 @@ fn control_characters_do_not_reach_the_terminal() {
     let picture = picture(&app, 160);
     assert!(picture.contains("ConfigMap/a"), "{picture}");
     assert!(picture.chars().all(|c| c == '\n' || !c.is_control()));
+}
+
+fn branch(kind: &str, name: &str, status: &str, below: Vec<Branch>) -> Branch {
+    let resource = format!("{}s", kind.to_lowercase());
+    let object = ListedObject {
+        place: place(kind, &resource, name),
+        status: status.into(),
+        age_milliseconds: Some(7_200_000),
+        ..ListedObject::default()
+    };
+    Branch { uid: format!("uid-{name}"), object, below, ..Branch::default() }
+}
+
+/// Two Deployments: one with a pod that does not start and one that is being deleted, and one without anything.
+fn forest() -> Forest {
+    let pod = |end: &str, status| {
+        let name = format!("storefront-checkout-gateway-5d8f7c9b44-{end}");
+        branch("Pod", &name, status, Vec::new())
+    };
+    let (mut failing, mut held) = (pod("xk2v0", "CrashLoopBackOff"), pod("xk2v1", "Running"));
+    failing.object.ready = "0/1".into();
+    (held.object.is_terminating, held.object.finalizers) = (true, vec!["example.com/f".into()]);
+    let set = branch("ReplicaSet", "storefront-checkout-gateway-5d8f7c9b44", "", vec![failing, held]);
+    let mut other = branch("ReplicaSet", "storefront-checkout-gateway-66b7d8c5f", "", Vec::new());
+    other.remark = "also above".into();
+    let mut first = branch("Deployment", "storefront-checkout-gateway", "", vec![set, other]);
+    (first.object.ready, first.omitted) = ("1/2".into(), 3);
+    Forest { trees: vec![first, branch("Deployment", "web", "", Vec::new())], omitted: 1, unseen: None }
+}
+
+fn xray(app: &mut App, namespace: &str, forest: Forest) {
+    app.learn(News::Forest { kind: "deploy".into(), namespace: namespace.into(), answer: Ok(forest) });
+}
+
+fn selected_object(app: &App) -> String {
+    let rows = app.rows();
+    rows[app.selected(rows.len())].cells[1].clone()
+}
+
+#[test]
+fn an_xray_shows_what_objects_own() {
+    let mut app = shown();
+    let order = Order::Xray { kind: "deploy".into(), namespace: String::new() };
+    assert_eq!(press(&mut app, ":xray deploy\n"), std::slice::from_ref(&order));
+    assert_eq!(app.view, View::Objects);
+    xray(&mut app, "", forest());
+    for width in [80, 120, 200] {
+        let shown = picture(&app, width);
+        insta::assert_snapshot!(format!("xray_{width}"), shown);
+        for part in ["-5d8f7c9b44-xk2v0 ", "-5d8f7c9b44-xk2v1 ", " 0/1 ", "CrashLoopBackOff", "xray deploy 3"]
+        {
+            assert!(shown.contains(part), "{width}, {part}:\n{shown}");
+        }
+    }
+    // What is selected is explained and planned as in other tables.
+    press(&mut app, "jj");
+    let pod = place("Pod", "pods", "storefront-checkout-gateway-5d8f7c9b44-xk2v0");
+    for (key, content) in [
+        ("w", Content::Why),
+        ("y", Content::Metadata),
+        ("t", Content::Tree),
+        ("d", Content::Plan(Cascade::Background)),
+    ] {
+        assert_eq!(press(&mut app, key), [Order::Explain(content, pod.clone())]);
+        press(&mut app, "\u{1b}");
+    }
+    let gone = News::Deleted(Ok("pods/x is being deleted".into()));
+    assert_eq!(app.learn(gone), std::slice::from_ref(&order), "the trees are listed again");
+    // Another kind is a table again, and so is an answer for it.
+    press(&mut app, ":pods\n");
+    xray(&mut app, "", forest());
+    assert!(app.xray.is_none() && app.rows().is_empty());
+}
+
+#[test]
+fn branches_open_and_close() {
+    let mut app = shown();
+    press(&mut app, ":xray deploy\n");
+    xray(&mut app, "", forest());
+    let count = |app: &App| app.rows().len();
+    // Two Deployments, two ReplicaSets, two pods, and what is left out of each.
+    assert_eq!(count(&app), 8);
+    press(&mut app, "j ");
+    assert_eq!(
+        (count(&app), selected_object(&app)),
+        (6, "├─ ▸ ReplicaSet/storefront-checkout-gateway-5d8f7c9b44".into())
+    );
+    // The state stays over an answer.
+    xray(&mut app, "", forest());
+    assert_eq!(count(&app), 6);
+    press(&mut app, "l");
+    assert_eq!(count(&app), 8);
+    press(&mut app, "l");
+    assert!(selected_object(&app).starts_with("│  ├─ Pod/"), "{}", selected_object(&app));
+    press(&mut app, "hh");
+    assert_eq!(
+        (count(&app), selected_object(&app)),
+        (6, "├─ ▸ ReplicaSet/storefront-checkout-gateway-5d8f7c9b44".into())
+    );
+    press(&mut app, "h");
+    assert_eq!(selected_object(&app), "▾ Deployment/storefront-checkout-gateway");
+    press(&mut app, "x");
+    assert_eq!(count(&app), 3);
+    press(&mut app, "G \n");
+    assert_eq!(app.message, "There is no object on this line");
+    // A filter shows what fits with what leads there, open or not.
+    press(&mut app, "/crashloop\n");
+    let objects: Vec<String> = app.rows().iter().map(|row| row.cells[1].chars().take(12).collect()).collect();
+    assert_eq!(objects, ["▾ Deployment", "├─ ▾ Replica", "│  └─ Pod/st", "└─ … and 3 m", "… and 1 more"]);
+    press(&mut app, "\u{1b}x");
+    assert_eq!(count(&app), 8);
+    // Large forests are closed at first.
+    let many = (0..2_000).map(|number| {
+        branch(
+            "Deployment",
+            &format!("d-{number}"),
+            "",
+            vec![branch("Pod", &format!("p-{number}"), "", Vec::new())],
+        )
+    });
+    let many = Forest { trees: many.collect(), ..Forest::default() };
+    press(&mut app, ":xray deploy\n");
+    xray(&mut app, "", many);
+    assert_eq!(count(&app), 2_000);
+}
+
+#[test]
+fn an_xray_stays_in_its_namespace() {
+    let mut app = shown();
+    let order = |namespace: &str| Order::Xray { kind: "deploy".into(), namespace: namespace.into() };
+    let overview = |namespace: &str| Order::Overview(namespace.into());
+    assert_eq!(press(&mut app, ":xray deploy shop\n"), [overview("shop"), order("shop")]);
+    // An answer about another namespace was asked for earlier.
+    xray(&mut app, "", forest());
+    assert!(app.rows().is_empty());
+    xray(&mut app, "shop", forest());
+    insta::assert_snapshot!("xray_of_a_namespace_80", picture(&app, 80));
+    assert_eq!(app.key(Key::Ctrl('r')), [overview("shop"), order("shop")]);
+    assert_eq!(press(&mut app, ":ns other\n"), [overview("other"), order("other")]);
+    assert!(app.rows().is_empty());
+    assert_eq!(press(&mut app, ":xray\n"), []);
+    assert_eq!(app.message, "Which kind? For example :xray deploy");
+    let failed =
+        News::Forest { kind: "deploy".into(), namespace: "other".into(), answer: Err("403: no".into()) };
+    app.learn(failed);
+    assert!(picture(&app, 80).contains(" 403: no"));
 }
