@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::model::{ListedObject, ObjectPlace, Row};
 
-/// A forest of up to so many objects is open at first.
+/// Number of objects up to which a forest is expanded at first.
 const OPEN_UP_TO: usize = 1_000;
 
 /// An object with what it owns.
