@@ -75,6 +75,41 @@ impl KubernetesVersion {
     }
 }
 
+/// A feature gate of kube-apiserver that is off in 1.36, and on by default in a later version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FeatureGate {
+    /// Pods mount trust bundles.
+    ClusterTrustBundleProjection,
+    /// Autoscalers scale to no replica.
+    HpaScaleToZero,
+    /// StatefulSets replace several pods at once.
+    MaxUnavailableStatefulSet,
+    /// Pods mount certificates of their own.
+    PodCertificateRequest,
+    /// Volumes get their labels of `SELinux` by an option of the mount.
+    SeLinuxMount,
+    /// Nodes without a driver of volumes take no pods that need it.
+    VolumeLimitScaling,
+}
+
+impl FeatureGate {
+    /// Reports whether the gate is on in the version of the process.
+    pub(crate) fn is_on(self) -> bool {
+        KubernetesVersion::chosen() >= self.since()
+    }
+
+    const fn since(self) -> KubernetesVersion {
+        match self {
+            Self::ClusterTrustBundleProjection
+            | Self::HpaScaleToZero
+            | Self::MaxUnavailableStatefulSet
+            | Self::PodCertificateRequest
+            | Self::SeLinuxMount
+            | Self::VolumeLimitScaling => KubernetesVersion::V1_37,
+        }
+    }
+}
+
 impl fmt::Display for KubernetesVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.minor())

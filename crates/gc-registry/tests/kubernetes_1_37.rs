@@ -556,3 +556,111 @@ fn the_policy_knows_the_kinds_of_the_version() {
         assert_eq!(binding["subjects"][0]["name"], controller);
     }
 }
+
+/// Fields of gates that are off in 1.36 and on in 1.37: ClusterTrustBundleProjection, PodCertificateRequest and SELinuxMount.
+#[test]
+fn pods_mount_trust_bundles_and_certificates() {
+    let world = world();
+    let sources = json!([
+        {"clusterTrustBundle": {"name": "a", "path": "ca.pem"}},
+        {"podCertificate": {"signerName": "example.com/foo", "keyType": "ED25519", "credentialBundlePath": "bundle.pem"}},
+    ]);
+    let pod = |policy: &str, sources: &Value| {
+        json!({
+            "metadata": {"name": "web"},
+            "spec": {
+                "containers": [{"name": "web", "image": "web"}],
+                "securityContext": {"seLinuxChangePolicy": policy},
+                "volumes": [{"name": "trust", "projected": {"sources": sources}}],
+            },
+        })
+    };
+    let created = world.create("v1/pods", pod("MountOption", &sources)).unwrap();
+    assert_eq!(created["spec"]["volumes"][0]["projected"]["sources"], sources);
+    assert_eq!(created["spec"]["securityContext"]["seLinuxChangePolicy"], "MountOption");
+    let refused = problems(world.create("v1/pods", pod("Other", &json!([]))));
+    let why = "spec.securityContext.seLinuxChangePolicy: Unsupported value: \"Other\": supported values: \"MountOption\", \"Recursive\"";
+    assert!(refused.contains(why), "{refused}");
+    // A signer of a subdomain of kubernetes.io is one of Kubernetes, too.
+    let signed = json!([{"podCertificate": {"signerName": "a.kubernetes.io/b", "keyType": "ED25519", "keyPath": "k",
+        "certificateChainPath": "c", "maxExpirationSeconds": 86401}}]);
+    let refused = problems(world.create("v1/pods", pod("Recursive", &signed)));
+    assert!(refused.ends_with("if provided, maxExpirationSeconds must be <= 86400"), "{refused}");
+}
+
+/// The gate MaxUnavailableStatefulSet.
+#[test]
+fn stateful_sets_replace_several_pods_at_once() {
+    let world = world();
+    let set = |name: &str, rolling: Value| {
+        json!({
+            "metadata": {"name": name},
+            "spec": {
+                "selector": {"matchLabels": {"a": "b"}},
+                "serviceName": "s",
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
+                "template": {
+                    "metadata": {"labels": {"a": "b"}},
+                    "spec": {"containers": [{"name": "c", "image": "i"}]},
+                },
+            },
+        })
+    };
+    let created = |name: &str, rolling: Value| {
+        let created = world.create("apps/v1/statefulsets", set(name, rolling)).unwrap();
+        created["spec"]["updateStrategy"]["rollingUpdate"].clone()
+    };
+    assert_eq!(
+        created("given", json!({"maxUnavailable": "30%"})),
+        json!({"partition": 0, "maxUnavailable": "30%"})
+    );
+    assert_eq!(created("default", json!({"partition": 2})), json!({"partition": 2, "maxUnavailable": 1}));
+    let refused = problems(world.create("apps/v1/statefulsets", set("zero", json!({"maxUnavailable": 0}))));
+    assert!(refused.ends_with("rollingUpdate.maxUnavailable: Invalid value: 0: cannot be 0"), "{refused}");
+}
+
+/// The gate HPAScaleToZero: an autoscaler that looks at something else than its pods may stop them all.
+#[test]
+fn autoscalers_scale_to_zero() {
+    let world = world();
+    const AUTOSCALERS: &str = "autoscaling/v2/horizontalpodautoscalers";
+    let scaler = |least: i64, metric: Value| {
+        json!({
+            "metadata": {"name": "a"},
+            "spec": {
+                "minReplicas": least,
+                "maxReplicas": 3,
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
+                "metrics": [metric],
+            },
+        })
+    };
+    let cpu = json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}});
+    let queue = json!({"type": "External",
+        "external": {"metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "30"}}});
+    let refused = problems(world.create(AUTOSCALERS, scaler(0, cpu)));
+    let why = "422 spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero replicas";
+    assert_eq!(refused, why);
+    let refused = problems(world.create(AUTOSCALERS, scaler(-1, queue.clone())));
+    assert_eq!(refused, "422 spec.minReplicas: Invalid value: -1: must be greater than or equal to 0");
+    assert_eq!(world.create(AUTOSCALERS, scaler(0, queue)).unwrap()["spec"]["minReplicas"], 0);
+    // A condition says which generation it is about.
+    let about = json!({"type": "AbleToScale", "status": "True", "observedGeneration": 3});
+    let status = json!({"status": {"currentReplicas": 0, "desiredReplicas": 0, "conditions": [about]}});
+    let stored = world.merge(&format!("{AUTOSCALERS}/status"), "default/a", status).unwrap();
+    assert_eq!(stored["status"]["conditions"][0]["observedGeneration"], 3);
+}
+
+/// The gate VolumeLimitScaling.
+#[test]
+fn drivers_of_volumes_say_whether_pods_need_them() {
+    let world = world();
+    let created = |name: &str, spec: Value| {
+        world
+            .create("storage.k8s.io/v1/csidrivers", json!({"metadata": {"name": name}, "spec": spec}))
+            .unwrap()
+    };
+    assert_eq!(created("a", json!({}))["spec"]["preventPodSchedulingIfMissing"], false);
+    let given = created("b", json!({"preventPodSchedulingIfMissing": true}));
+    assert_eq!(given["spec"]["preventPodSchedulingIfMissing"], true);
+}

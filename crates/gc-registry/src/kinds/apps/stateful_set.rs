@@ -11,6 +11,7 @@ use crate::kinds::shared::workloads::{
     template_labels, workload_selector,
 };
 use crate::kinds::shared::{claims, pod_spec};
+use crate::kubernetes::FeatureGate;
 use crate::metadata::names;
 
 /// Fields that an update may change.
@@ -58,6 +59,9 @@ impl Kind for StatefulSet {
                     && let Some(update) = existing(strategy, "rollingUpdate")
                 {
                     fill_absent(update, "partition", 0);
+                    if FeatureGate::MaxUnavailableStatefulSet.is_on() {
+                        fill_absent(update, "maxUnavailable", 1);
+                    }
                 }
             }
             if let Some(policy) = child(spec, "persistentVolumeClaimRetentionPolicy") {
@@ -89,6 +93,9 @@ impl Kind for StatefulSet {
 
     fn drop_disabled(members: &mut Members) {
         disabled::template(members, &["spec", "template"]);
+        if FeatureGate::MaxUnavailableStatefulSet.is_on() {
+            return;
+        }
         if let Some(update) = disabled::within(members, &["spec", "updateStrategy", "rollingUpdate"]) {
             update.remove("maxUnavailable");
         }

@@ -3,6 +3,7 @@
 use super::conversion::{self, to_v1, to_v2};
 use super::metrics::{cross_reference, metrics};
 use crate::kinds::prelude::*;
+use crate::kubernetes::FeatureGate;
 
 const WINDOW_SECONDS_MAX: i64 = 3600;
 const PERIOD_SECONDS_MAX: i64 = 1800;
@@ -129,8 +130,9 @@ fn check(v1: bool, object: &Field<'_, '_>, old: Option<&Field<'_, '_>>, report: 
 fn spec(object: &Field<'_, '_>, old: Option<&Field<'_, '_>>, report: &mut Report) {
     let spec = object.get("spec");
     let (least, most) = (spec.get("minReplicas"), spec.get("maxReplicas"));
-    if least.integer().is_some_and(|replicas| replicas < 1) {
-        report.invalid(&least, "must be greater than or equal to 1");
+    let bound = i64::from(!FeatureGate::HpaScaleToZero.is_on());
+    if least.integer().is_some_and(|replicas| replicas < bound) {
+        report.invalid(&least, &format!("must be greater than or equal to {bound}"));
     }
     match most.number() {
         0 => report.required(&most, "must be set and greater than 0"),

@@ -1,6 +1,7 @@
 //! Fields of features that are off by default: a create or an update drops them.
 
 use crate::kinds::access::{Members, existing, items};
+use crate::kubernetes::FeatureGate;
 
 /// Drops members of the member `key`.
 pub(crate) fn drop_from(members: &mut Members, key: &str, names: &[&str]) {
@@ -34,8 +35,12 @@ pub(crate) fn pod_spec(spec: &mut Members) {
     for volume in items(spec, "volumes") {
         let Some(projected) = existing(volume, "projected") else { continue };
         for source in items(projected, "sources") {
-            source.remove("clusterTrustBundle");
-            source.remove("podCertificate");
+            if !FeatureGate::ClusterTrustBundleProjection.is_on() {
+                source.remove("clusterTrustBundle");
+            }
+            if !FeatureGate::PodCertificateRequest.is_on() {
+                source.remove("podCertificate");
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::names::{dns_subdomain, local_descending_path, range_error};
 use crate::kinds::prelude::*;
+use crate::kubernetes::FeatureGate;
 
 const GMSA_SPEC_MAX_BYTES: usize = 64 * 1024;
 const DOMAIN_MAX_BYTES: usize = 256;
@@ -68,8 +69,9 @@ pub(crate) fn pod(spec: &Field<'_, '_>, report: &mut Report) {
     windows(&field.get("windowsOptions"), report);
     app_armor(&field.get("appArmorProfile"), report);
     report.one_of_if_set(&field.get("supplementalGroupsPolicy"), &["Merge", "Strict"]);
-    // `MountOption` needs the feature gate SELinuxMount, which is off by default.
-    report.one_of_if_set(&field.get("seLinuxChangePolicy"), &["Recursive"]);
+    let policies: &[&str] =
+        if FeatureGate::SeLinuxMount.is_on() { &["MountOption", "Recursive"] } else { &["Recursive"] };
+    report.one_of_if_set(&field.get("seLinuxChangePolicy"), policies);
 }
 
 fn sysctls(spec: &Field<'_, '_>, field: &Field<'_, '_>, report: &mut Report) {

@@ -758,7 +758,7 @@ fn pod_certificate<'v>(
     let seconds = certificate.get("maxExpirationSeconds");
     if let Some(number) = seconds.integer() {
         let most =
-            if certificate.text_of("signerName").starts_with("kubernetes.io/") { 86_400 } else { 7_862_400 };
+            if signers::is_of_kubernetes(certificate.text_of("signerName")) { 86_400 } else { 7_862_400 };
         if number < 3600 {
             report.invalid(&seconds, "if provided, maxExpirationSeconds must be >= 3600");
         }

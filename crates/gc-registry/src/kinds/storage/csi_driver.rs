@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::kinds::prelude::*;
+use crate::kubernetes::FeatureGate;
 
 const UPDATE_SECONDS_MIN: i64 = 10;
 const TOKEN_SECONDS_MIN: i64 = 600;
@@ -64,10 +65,15 @@ impl Kind for CsiDriver {
         fill_absent(spec, "volumeLifecycleModes", json!(["Persistent"]));
         fill_absent(spec, "requiresRepublish", false);
         fill_absent(spec, "seLinuxMount", false);
+        if FeatureGate::VolumeLimitScaling.is_on() {
+            fill_absent(spec, "preventPodSchedulingIfMissing", false);
+        }
     }
 
     fn drop_disabled(members: &mut Members) {
-        disabled::drop_from(members, "spec", &["preventPodSchedulingIfMissing"]);
+        if !FeatureGate::VolumeLimitScaling.is_on() {
+            disabled::drop_from(members, "spec", &["preventPodSchedulingIfMissing"]);
+        }
     }
 
     /// A driver counts the changes of its spec; at first it has no generation.
