@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::TestServer;
+use support::{TestServer, work};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -19,15 +19,6 @@ const TIMES: usize = 4;
 const MOST: u32 = 9;
 /// Work that no body has caused: the request itself, and what the clock of the system does not resolve.
 const REST: Duration = Duration::from_millis(60);
-
-/// CPU time of all threads of this process.
-fn work() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-    // USER_HZ is 100 on every Linux.
-    Duration::from_millis(10 * ticks)
-}
 
 /// Method, path, media type and body of a request of about this many bytes.
 type Made = (&'static str, String, &'static str, String);

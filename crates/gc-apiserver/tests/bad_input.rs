@@ -178,10 +178,9 @@ async fn slow_requests_hold_up_nobody() {
     }
     assert_eq!(server.get("/readyz").await.code, 200);
     server.config_map("quick").await;
-    // And they do not hold up the end either.
-    let started = std::time::Instant::now();
-    server.server.shutdown().await;
-    assert!(started.elapsed() < std::time::Duration::from_secs(2), "{:?}", started.elapsed());
+    // And they do not hold up the end either, although their bodies may take a minute.
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(30), server.server.shutdown());
+    ended.await.expect("the server does not wait for them");
 }
 
 /// S20: how the data of a ControllerRevision was spaced when it was posted is not a part of it; a patch of something else changes

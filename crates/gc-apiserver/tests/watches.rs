@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -215,10 +215,9 @@ async fn watches_end_when_the_server_stops() {
     let server = TestServer::start().await;
     let mut events = Lines::new(server.open("GET", &format!("{CONFIG_MAPS}?watch=true"), &[], "").await);
     let reading = tokio::spawn(async move { while events.next().await.is_some() {} });
-    let started = Instant::now();
     server.server.shutdown().await;
+    // Its end was said, and it was not cut off: reading what breaks off panics.
     reading.await.unwrap();
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
 }
 
 /// Resident memory of this process, in bytes.

@@ -24,9 +24,9 @@ use rcgen::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Maximum time for a program to be ready on a slow machine, and to end.
+/// Maximum time for a program to be ready on a slow machine, and to end: far below the half an hour of an open watch.
 const PATIENCE: Duration = Duration::from_secs(30);
-const END: Duration = Duration::from_secs(1);
+const END: Duration = Duration::from_secs(30);
 
 /// A program of the folder of assets; killed when dropped.
 struct Program(Child);

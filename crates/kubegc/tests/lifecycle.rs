@@ -25,8 +25,8 @@ use support::{Kubegc, Signal, TOKEN};
 
 /// Maximum wait on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Maximum time for a server to stop.
-const END: Duration = Duration::from_secs(2);
+/// Maximum time for a server to stop: far below what it would wait for, the half an hour of a watch.
+const END: Duration = Duration::from_secs(30);
 
 fn on_disk(subcommand: &str, folder: &Path) -> Kubegc {
     let folder = folder.as_os_str().to_owned();

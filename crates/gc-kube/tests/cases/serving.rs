@@ -127,9 +127,9 @@ async fn a_definition_made_during_start_up_is_seen_at_once() {
     assert!(watched < gc_kube::DISCOVERY_PERIOD / 3, "{watched:?}");
 }
 
-/// A definition is served a moment after it is seen. From when it is served to its watch: less than a second.
+/// A definition is served a moment after it is seen, and is not found by the next poll only.
 #[tokio::test]
-async fn a_new_resource_is_watched_within_a_second_and_a_vanished_one_forgotten() {
+async fn a_new_resource_is_watched_as_soon_as_it_is_served_and_a_vanished_one_forgotten() {
     for moment in [0, 300, 900, 1_600] {
         let mut world = world(vec![]);
         world.expect("served customresourcedefinitions").await;
@@ -141,7 +141,7 @@ async fn a_new_resource_is_watched_within_a_second_and_a_vanished_one_forgotten(
         world.served.store(true, Ordering::SeqCst);
         world.expect("served widgets").await;
         let took = world.watched_at().await - served;
-        assert!(took < Duration::from_secs(1), "{took:?} after {moment} ms");
+        assert!(took < gc_kube::DISCOVERY_PERIOD / 3, "{took:?} after {moment} ms");
         assert!(world.board.all().values().any(|status| status.name == "widgets.shop.example.com"));
 
         world.served.store(false, Ordering::SeqCst);

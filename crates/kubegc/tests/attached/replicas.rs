@@ -10,6 +10,8 @@ use crate::support_cluster::{Admin, LEASE, QUICK_LEASE, Run, kubegc, least_privi
 use crate::support_proxy::{Fault, ForwardedRequest, Proxy};
 
 const DEPENDENTS: usize = 200;
+/// The duration of a lease without the flag: who takes over sooner has obeyed it, on a slow machine as well.
+const DEFAULT_LEASE: Duration = Duration::from_secs(15);
 
 fn is_deletion(method: &Method, path: &str) -> bool {
     *method == Method::DELETE && path.contains("/configmaps/")
@@ -56,12 +58,12 @@ impl Pair {
     }
 
     /// The standby has done the rest, and nothing was deleted twice.
-    fn ended_well(&self, lost_at: Instant, limit: Duration) {
+    fn ended_well(&self, lost_at: Instant) {
         until("all dependents are gone", || {
             self.admin.get("/api/v1/namespaces/default/configmaps").1["items"].as_array().unwrap().is_empty()
         });
         let taken = self.deletions(1).first().expect("the standby had something to do").at - lost_at;
-        assert!(taken < limit, "{taken:?}");
+        assert!(taken < DEFAULT_LEASE, "{taken:?}");
         eprintln!("the first deletion of the standby came {taken:?} after the leader was lost");
         assert!(self.runs[1].leads());
         // The answer to what a killed leader had sent is lost: it may have been granted.
@@ -77,9 +79,6 @@ impl Pair {
     }
 }
 
-/// The duration of the lease, with what it takes to notice, and a slow machine's time.
-const TAKEOVER: Duration = Duration::from_secs(6);
-
 #[test]
 fn the_standby_goes_on_where_a_killed_leader_was() {
     let mut pair = Pair::start();
@@ -87,7 +86,7 @@ fn the_standby_goes_on_where_a_killed_leader_was() {
     let killed = Instant::now();
     pair.runs[0].signal(Signal::KILL);
     pair.runs[0].wait();
-    pair.ended_well(killed, TAKEOVER);
+    pair.ended_well(killed);
 }
 
 #[test]
@@ -98,11 +97,12 @@ fn a_leader_that_is_cut_off_sends_nothing_further() {
     pair.proxies[0].partition(true);
     // It ends by itself, before anybody else may lead.
     assert_eq!(pair.runs[0].wait().code(), Some(1));
-    assert!(cut_off.elapsed() < Duration::from_secs(3), "{:?}", cut_off.elapsed());
+    let ended = Instant::now();
     let log = pair.runs[0].log();
     assert!(log.contains("leader election lost"), "{log}");
     let before = pair.deletions(0).len();
-    pair.ended_well(cut_off, TAKEOVER);
+    pair.ended_well(cut_off);
+    assert!(pair.deletions(1).iter().all(|deletion| deletion.at > ended), "both acted at the same time");
     // Requests that it had sent are not delivered by the end of the partition either: they have ended with its connections.
     until("nothing waits to be delivered", || pair.proxies[0].waiting() == 0);
     pair.proxies[0].partition(false);
