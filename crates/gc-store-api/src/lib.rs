@@ -24,6 +24,7 @@
 //! }
 //! ```
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -66,6 +67,9 @@ pub struct GetAnswer {
     pub revision: Revision,
 }
 
+/// Keeps a revision readable until the last clone is dropped. See [`Storage::hold`].
+pub type Hold = Arc<dyn Any + Send + Sync>;
+
 /// Part of a range to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeOptions {
@@ -105,6 +109,8 @@ pub struct StoreStatus {
     pub bytes: Option<u64>,
     /// Bytes of them in use; a defragmentation gives back the rest.
     pub bytes_in_use: Option<u64>,
+    /// True if the store refuses what would make it larger.
+    pub is_full: bool,
 }
 
 /// Condition for a transaction to commit.
@@ -242,6 +248,12 @@ pub trait Storage: Send + Sync + 'static {
 
     /// All keys that start with `prefix`, in order.
     fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError>;
+
+    /// Keeps what reads at a revision need, for as long as the returned value lives and within bounds: a client that reads a
+    /// long list slowly must not cost a store all of its history. `None` where others decide about the history.
+    fn hold(&self, _revision: Revision) -> Option<Hold> {
+        None
+    }
 
     /// Commits a transaction. When it returns `Done`, the writes survive a crash (if the engine is durable). One that
     /// changes nothing takes no revision and answers with the newest one.

@@ -1,14 +1,17 @@
 //! The map and its watchers under one lock: the memory and the redb store serve reads and watches from it.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use gc_store_api::{
-    Change, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, StorageError, StoreStatus,
+    Change, GetAnswer, Hold, Key, KeyValue, RangeAnswer, RangeOptions, Revision, StorageError, StoreStatus,
 };
 
-use crate::hub::{Hub, HubStream};
+use crate::hub::{Hub, HubStream, lock};
 use crate::mvcc::{HistoryOptions, Mvcc, Visit};
 
+/// History that is kept for readers, as a multiple of what is kept for watches.
+const HELD_TIMES: usize = 2;
 /// Number of keys that a long range visits before it lets writers in.
 const RANGE_CHUNK: usize = 2048;
 
@@ -17,12 +20,35 @@ pub(crate) struct Core {
     data: RwLock<Mvcc>,
     hub: Arc<Hub>,
     watch_lag: usize,
+    holds: Arc<Holds>,
+}
+
+/// Number of readers of each revision that is kept for them.
+#[derive(Debug, Default)]
+struct Holds(Mutex<BTreeMap<Revision, usize>>);
+
+/// One of them.
+struct Holder {
+    holds: Arc<Holds>,
+    revision: Revision,
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let mut holds = lock(&self.holds.0);
+        if let Some(readers) = holds.get_mut(&self.revision) {
+            *readers -= 1;
+            if *readers == 0 {
+                holds.remove(&self.revision);
+            }
+        }
+    }
 }
 
 impl Core {
     pub(crate) fn new(data: Mvcc, watch_lag: usize) -> Self {
         let hub = Arc::new(Hub::new(data.revision()));
-        Self { data: RwLock::new(data), hub, watch_lag }
+        Self { data: RwLock::new(data), hub, watch_lag, holds: Arc::default() }
     }
 
     pub(crate) fn revision(&self) -> Revision {
@@ -46,8 +72,24 @@ impl Core {
         self.read().current(key)
     }
 
-    pub(crate) fn overdue(&self, history: &HistoryOptions) -> Option<Revision> {
-        self.read().overdue(history)
+    /// Keeps a revision while its history takes no more than twice what it may.
+    pub(crate) fn hold(&self, revision: Revision) -> Hold {
+        *lock(&self.holds.0).entry(revision).or_default() += 1;
+        Arc::new(Holder { holds: Arc::clone(&self.holds), revision })
+    }
+
+    /// Returns the revision up to which history must be forgotten to stay within the bounds, with regard to those who still read.
+    pub(crate) fn overdue(&self, data: &Mvcc, history: &HistoryOptions) -> Option<Revision> {
+        let target = data.overdue(history)?;
+        let held = lock(&self.holds.0).first_key_value().map(|(revision, _)| *revision);
+        match held.filter(|held| *held < target) {
+            None => Some(target),
+            Some(held) => {
+                let HistoryOptions { changes, bytes } = *history;
+                let most = HistoryOptions { changes: changes * HELD_TIMES, bytes: bytes * HELD_TIMES };
+                data.overdue(&most).max(Some(held)).filter(|target| *target > data.compacted())
+            }
+        }
     }
 
     pub(crate) fn get(&self, key: &str, at: Option<Revision>) -> Result<GetAnswer, StorageError> {

@@ -318,6 +318,7 @@ impl Storage for EtcdStorage {
             oldest: Some(Revision(self.compacted.load(Ordering::Relaxed))).filter(|oldest| oldest.0 > 0),
             bytes: bytes(answer.db_size),
             bytes_in_use: bytes(answer.db_size_in_use),
+            is_full: answer.errors.iter().any(|error| error.contains("alarm:NOSPACE")),
         })
     }
 

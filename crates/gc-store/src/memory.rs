@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLockWriteGuard};
 
 use bytes::Bytes;
 use gc_store_api::{
-    Blocking, Committed, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, Storage,
+    Blocking, Committed, GetAnswer, Hold, Key, KeyValue, RangeAnswer, RangeOptions, Revision, Storage,
     StorageError, StoreStatus, Transaction, WatchStream, Write,
 };
 
@@ -83,7 +83,7 @@ impl MemoryStorage {
             TransactionResult::Changes(changes) if changes.is_empty() => Ok(Committed::Done(data.revision())),
             TransactionResult::Changes(changes) => {
                 let changes: Vec<_> = changes.into_iter().map(Arc::new).collect();
-                self.core.publish(data, &changes, |data| data.overdue(&self.options.history));
+                self.core.publish(data, &changes, |data| self.core.overdue(data, &self.options.history));
                 Ok(Committed::Done(revision))
             }
         }
@@ -115,6 +115,10 @@ impl Storage for MemoryStorage {
 
     fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
         self.core.range(prefix, options)
+    }
+
+    fn hold(&self, revision: Revision) -> Option<Hold> {
+        Some(self.core.hold(revision))
     }
 
     fn commit(&self, transaction: Transaction) -> Result<Committed, StorageError> {

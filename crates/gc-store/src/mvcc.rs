@@ -43,6 +43,8 @@ pub(crate) struct Mvcc {
     log: VecDeque<Arc<Change>>,
     /// Bytes that only the log keeps.
     log_bytes: usize,
+    /// Bytes of all keys and their present values.
+    present_bytes: u64,
     revision: Revision,
     compacted: Revision,
 }
@@ -191,14 +193,18 @@ impl Mvcc {
 
     /// The state at a revision before which nothing is known.
     pub(crate) fn restore(compacted: Revision, items: impl IntoIterator<Item = KeyValue>) -> Self {
+        let mut present_bytes = 0;
         let records = items.into_iter().map(|item| {
             let KeyValue { key, value, create_revision, mod_revision } = item;
+            present_bytes += present_size(&key, &value);
             (key, Record { current: Some(Version { value, create_revision, mod_revision }), older: None })
         });
+        let keys = records.collect();
         Self {
-            keys: records.collect(),
+            keys,
             log: VecDeque::new(),
             log_bytes: 0,
+            present_bytes,
             revision: compacted.max(INITIAL_REVISION),
             compacted,
         }
@@ -211,6 +217,11 @@ impl Mvcc {
     /// History up to here is forgotten.
     pub(crate) fn compacted(&self) -> Revision {
         self.compacted
+    }
+
+    /// Bytes of everything that is kept.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.present_bytes + self.log_bytes as u64
     }
 
     /// The present state of every key, in order.
@@ -305,7 +316,11 @@ impl Mvcc {
                 create_revision: item.create_revision,
                 mod_revision: item.mod_revision,
             });
+            if let Some(next) = &next {
+                self.present_bytes += present_size(&change.key, &next.value);
+            }
             if let Some(version) = std::mem::replace(&mut record.current, next) {
+                self.present_bytes -= present_size(&change.key, &version.value);
                 record
                     .older
                     .get_or_insert_default()
@@ -372,6 +387,10 @@ impl Mvcc {
             self.keys.remove(key);
         }
     }
+}
+
+fn present_size(key: &Key, value: &Bytes) -> u64 {
+    (key.len() + value.len()) as u64
 }
 
 /// Bytes that only the log keeps.

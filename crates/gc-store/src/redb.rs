@@ -15,13 +15,14 @@ mod file;
 mod medium;
 mod restore;
 mod space;
+mod successor;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gc_store_api::{
-    Blocking, Committed, GetAnswer, RangeAnswer, RangeOptions, Revision, Storage, StorageError, StoreStatus,
-    Transaction, WatchStream,
+    Blocking, Committed, GetAnswer, Hold, RangeAnswer, RangeOptions, Revision, Storage, StorageError,
+    StoreStatus, Transaction, WatchStream,
 };
 
 use crate::core::Core;
@@ -48,11 +49,18 @@ pub struct RedbOptions {
     pub watch_lag: usize,
     /// Bytes of redb's page cache.
     pub page_cache: usize,
+    /// Length of the data file from which it is made smaller while it is in use, if most of it is not.
+    pub shrink_from: u64,
 }
 
 impl Default for RedbOptions {
     fn default() -> Self {
-        Self { history: HistoryOptions::default(), watch_lag: WATCH_LAG, page_cache: 8 << 20 }
+        Self {
+            history: HistoryOptions::default(),
+            watch_lag: WATCH_LAG,
+            page_cache: 8 << 20,
+            shrink_from: BLOATED_BYTES,
+        }
     }
 }
 
@@ -168,7 +176,8 @@ impl RedbStorage {
             disk.shrink()?;
         }
         let core = Arc::new(Core::new(data, options.watch_lag));
-        let committer = Committer::start(disk, Arc::clone(&core), options.history, reserve)?;
+        let committer =
+            Committer::start(disk, Arc::clone(&core), (options.history, options.shrink_from), reserve)?;
         Ok(Self { core, committer, file: None, _lock: lock })
     }
 }
@@ -184,7 +193,12 @@ impl Storage for RedbStorage {
 
     fn status(&self) -> Result<StoreStatus, StorageError> {
         let file = self.file.as_ref().and_then(|file| std::fs::metadata(file).ok());
-        Ok(StoreStatus { bytes: file.map(|file| file.len()), ..self.core.status() })
+        Ok(StoreStatus {
+            bytes: file.map(|file| file.len()),
+            bytes_in_use: Some(self.core.read().bytes()),
+            is_full: self.committer.is_full(),
+            ..self.core.status()
+        })
     }
 
     fn revision(&self) -> Result<Revision, StorageError> {
@@ -197,6 +211,10 @@ impl Storage for RedbStorage {
 
     fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
         self.core.range(prefix, options)
+    }
+
+    fn hold(&self, revision: Revision) -> Option<Hold> {
+        Some(self.core.hold(revision))
     }
 
     fn commit(&self, transaction: Transaction) -> Result<Committed, StorageError> {

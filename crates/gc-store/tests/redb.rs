@@ -83,6 +83,52 @@ fn history_is_bounded_on_disk() {
     assert!(matches!(store.get("a", Some(Revision(last - 15))), Err(StorageError::Compacted { .. })));
 }
 
+/// A regression: the file of a store of which half had been deleted became smaller at the next start only.
+#[test]
+fn the_file_becomes_smaller_while_it_is_in_use() {
+    const OBJECTS: usize = 6000;
+    const KEPT: usize = 200;
+    let directory = TempDir::new().unwrap();
+    let history = HistoryOptions { changes: 50, bytes: 1 << 20 };
+    let options = RedbOptions { history, shrink_from: 1 << 20, ..RedbOptions::default() };
+    let store = RedbStorage::open(directory.path(), options).unwrap();
+    let key = |n: usize| format!("/pods/{n:05}");
+    let value = "x".repeat(700);
+    for part in 0..OBJECTS / 100 {
+        write(&store, (part * 100..(part + 1) * 100).map(|n| put(&key(n), &value)).collect());
+    }
+    let length = || directory.path().join("kubegc.redb").metadata().unwrap().len();
+    let full = length();
+    for part in KEPT / 100..OBJECTS / 100 {
+        write(&store, (part * 100..(part + 1) * 100).map(|n| delete(&key(n))).collect());
+    }
+    let mut watch = store.watch("/more/", store.revision().unwrap()).unwrap();
+    // What is written while the copy is made is in it.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);
+    let mut more = 0;
+    while length() * 3 > full {
+        assert!(std::time::Instant::now() < deadline, "{} of {full} bytes are left", length());
+        write(&store, vec![put(&format!("/more/{more:06}"), "1"), put("/counter", &more.to_string())]);
+        more += 1;
+    }
+    for n in 0..more {
+        assert_eq!(*next_change(&mut *watch).key, *format!("/more/{n:06}"));
+    }
+    write(&store, vec![put("/counter", "end")]);
+    let (before, last) =
+        (store.range("", &RangeOptions::default()).unwrap().items, store.revision().unwrap());
+    assert_eq!(before.len(), KEPT + more + 1);
+    drop(store);
+    let store = open(directory.path());
+    assert_eq!(store.range("", &RangeOptions::default()).unwrap().items, before);
+    assert_eq!(store.revision().unwrap(), last);
+    assert!(store.get("/counter", Some(Revision(last.0 - 10))).unwrap().item.is_some(), "history is kept");
+    let mut files: Vec<_> =
+        directory.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    files.sort();
+    assert_eq!(files, ["kubegc.lock", "kubegc.redb", "kubegc.reserve"]);
+}
+
 #[test]
 fn a_second_opener_learns_the_owner() {
     let (store, directory) = fresh().unwrap();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use gc_store_api::{Change, Committed, Key, KeyValue, Revision, StorageError, Tra
 
 use super::disk::{Disk, Failure};
 use super::space::{Reservation, Reserve, frees};
+use super::successor::{Step, Successor};
 use crate::core::Core;
 use crate::mvcc::{HistoryOptions, TransactionResult, evaluate, result_of};
 
@@ -26,6 +27,11 @@ const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
 /// Once something was removed, the delay is this multiple of the duration of the last attempt, if that is shorter: writes
 /// resume as soon as there is room, and attempts take a small part of the time.
 const RECOVERY_REST: u32 = 9;
+
+/// Interval at which the committer looks at a copy of the file that is being written, if nothing else is to be done.
+const COPY_LOOK: Duration = Duration::from_millis(50);
+/// Least time between two copies, as a multiple of the duration of the last one.
+const COPY_REST: u32 = 9;
 
 type Reply<T> = SyncSender<Result<T, StorageError>>;
 
@@ -64,13 +70,16 @@ impl Committer {
     pub(super) fn start(
         disk: Disk,
         core: Arc<Core>,
-        history: HistoryOptions,
+        (history, shrink_from): (HistoryOptions, u64),
         mut reserve: Box<dyn Reserve>,
     ) -> Result<Self, Failure> {
         let (requests, receiver) = sync_channel(WAITING);
         let is_full = Arc::new(AtomicBool::new(reserve.take(false) == Reservation::NoRoom));
         let space = Space { reserve, is_full: Arc::clone(&is_full), recovered: None, freed: false };
-        let writer = Writer { disk, core, history, space, unresolved: None, rewrite_failed: None };
+        // A process that ended while it wrote a copy has left it.
+        disk.discard_copy();
+        let shrinking = Shrinking { from: shrink_from, successor: None, begun: Instant::now(), last: None };
+        let writer = Writer { disk, core, history, space, shrinking, unresolved: None, rewrite_failed: None };
         let thread = std::thread::Builder::new()
             .name("store-commit".to_owned())
             .spawn(move || writer.run(&receiver))?;
@@ -118,10 +127,41 @@ struct Writer {
     core: Arc<Core>,
     history: HistoryOptions,
     space: Space,
+    shrinking: Shrinking,
     /// A batch that may or may not have reached the disk. Nothing is written before that is known.
     unresolved: Option<Batch>,
     /// When the file could not be written again after a failed sync.
     rewrite_failed: Option<Instant>,
+}
+
+/// The replacement of the file by a smaller one.
+struct Shrinking {
+    /// The length of a file from which that is worth it.
+    from: u64,
+    successor: Option<Successor>,
+    /// When the present or last one began.
+    begun: Instant,
+    last: Option<LastCopy>,
+}
+
+/// State of the file when the last copy of it ended.
+struct LastCopy {
+    ended: Instant,
+    took: Duration,
+    used: u64,
+    length: u64,
+}
+
+impl Shrinking {
+    /// Reports whether most of a file is not in use, and a copy would be smaller than the last one.
+    fn is_worth_it(&self, length: u64, used: u64) -> bool {
+        let is_bloated = length > self.from && length / 5 > used / 2;
+        is_bloated
+            && self.last.as_ref().is_none_or(|last| {
+                let has_changed = used / 4 < last.used / 5 || length / 3 > last.length / 2;
+                has_changed && last.ended.elapsed() > last.took.saturating_mul(COPY_REST)
+            })
+    }
 }
 
 /// The state of the space on the disk.
@@ -163,7 +203,20 @@ struct Batch {
 
 impl Writer {
     fn run(mut self, requests: &Receiver<Request>) {
-        while let Ok(first) = requests.recv() {
+        loop {
+            let first = if self.shrinking.successor.is_some() {
+                match requests.recv_timeout(COPY_LOOK) {
+                    Ok(first) => first,
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.shrink();
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+            } else {
+                let Ok(first) = requests.recv() else { break };
+                first
+            };
             let mut waiting = vec![first];
             let mut bytes = size(&waiting[0]);
             while waiting.len() < BATCH_TRANSACTIONS && bytes < BATCH_BYTES {
@@ -176,7 +229,70 @@ impl Writer {
                 }
             }
             self.serve(waiting);
+            self.shrink();
         }
+        self.abandon_copy();
+    }
+
+    /// Goes on with a smaller copy of the file, or begins one if most of the file is not in use.
+    fn shrink(&mut self) {
+        if let Some(successor) = self.shrinking.successor.take() {
+            match successor.step() {
+                Step::Wait(successor) => self.shrinking.successor = Some(successor),
+                Step::Replace(copy, missing, sync_failed) => {
+                    let before = self.disk.length();
+                    match self.disk.replace(copy, &missing, sync_failed) {
+                        Ok(_) => {
+                            tracing::info!(
+                                before,
+                                after = self.disk.length(),
+                                "the data file was made smaller"
+                            );
+                        }
+                        Err(failure) => tracing::warn!(%failure, "the data file cannot be made smaller"),
+                    }
+                    self.note_copy();
+                }
+                Step::Failed(failure) => {
+                    tracing::warn!(%failure, "the data file cannot be made smaller");
+                    self.disk.discard_copy();
+                    self.note_copy();
+                }
+            }
+            return;
+        }
+        let (length, used) = (self.disk.length(), self.core.read().bytes());
+        let is_sound = self.disk.is_open() && !self.disk.is_distrusted() && !self.space.is_full();
+        if !is_sound || !self.shrinking.is_worth_it(length, used) || !self.space.reserve.has_room(used) {
+            return;
+        }
+        self.shrinking.begun = Instant::now();
+        match Successor::begin(&self.disk, self.core.revision()) {
+            Ok(successor) => self.shrinking.successor = Some(successor),
+            Err(failure) => {
+                tracing::warn!(%failure, "the data file cannot be made smaller");
+                self.disk.discard_copy();
+                self.note_copy();
+            }
+        }
+    }
+
+    fn note_copy(&mut self) {
+        self.shrinking.last = Some(LastCopy {
+            ended: Instant::now(),
+            took: self.shrinking.begun.elapsed(),
+            used: self.core.read().bytes(),
+            length: self.disk.length(),
+        });
+    }
+
+    /// Throws away a copy that is being written. Returns `true` if there was one.
+    fn abandon_copy(&mut self) -> bool {
+        let Some(successor) = self.shrinking.successor.take() else { return false };
+        successor.abandon();
+        self.disk.discard_copy();
+        self.note_copy();
+        true
     }
 
     fn serve(&mut self, waiting: Vec<Request>) {
@@ -187,7 +303,14 @@ impl Writer {
             let is_refused = |&number: &usize| outcomes[number] == Err(StorageError::Full);
             all.iter().copied().filter(is_refused).collect()
         };
-        let again = refused(&outcomes);
+        let mut again = refused(&outcomes);
+        if !again.is_empty() && self.abandon_copy() {
+            // The copy took the space.
+            for (number, outcome) in again.iter().zip(self.perform(&waiting, &again)) {
+                outcomes[*number] = outcome;
+            }
+            again = refused(&outcomes);
+        }
         if !again.is_empty() && !self.space.is_full() && self.space.release() {
             self.rewrite_failed = None;
             // Transactions that free space have the reserve for themselves.
@@ -236,6 +359,7 @@ impl Writer {
         if !self.space.is_full() || is_early || self.resolve().is_err() {
             return;
         }
+        self.abandon_copy();
         let begun = Instant::now();
         if freed {
             // Watchers that still need it list again.
@@ -281,10 +405,13 @@ impl Writer {
             return Ok(());
         }
         // History beyond the bounds is removed together with a write; it is not worth an fsync of its own.
-        batch.compact = batch.compact.max(self.core.overdue(&self.history));
+        batch.compact = batch.compact.max(self.core.overdue(&self.core.read(), &self.history));
         let newest = batch.changes.last().map_or_else(|| self.core.revision(), |change| change.revision);
         match self.disk.write(&batch.changes, newest, batch.compact) {
             Ok(()) => {
+                if let Some(successor) = &mut self.shrinking.successor {
+                    successor.note(&batch.changes, newest, batch.compact);
+                }
                 self.space.freed |= batch.changes.iter().any(|change| change.value.is_none());
                 self.publish(&batch);
                 Ok(())
@@ -292,6 +419,7 @@ impl Writer {
             Err(failure) => {
                 tracing::error!(%failure, transactions = batch.changes.len(), "writing to the data file failed");
                 self.unresolved = Some(batch);
+                self.abandon_copy();
                 self.disk.close();
                 match self.resolve() {
                     Ok(BatchResolution::Written) => Ok(()),

@@ -15,12 +15,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ::redb::{Builder, Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use ::redb::{
+    Builder, Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableDefinition,
+};
 use bytes::Bytes;
 use gc_store_api::{Change, Key, KeyValue, Revision, StorageError};
 
 use super::OpenError;
 use super::medium::{Medium, SyncWatch};
+use super::successor::Missing;
 use crate::mvcc::{INITIAL_REVISION, Mvcc, result_of};
 
 /// The version of the format that this module writes.
@@ -300,30 +303,52 @@ impl Disk {
         revision: Revision,
         compact: Option<Revision>,
     ) -> Result<(), Failure> {
-        let database = self.database()?;
-        guarded("writing", || {
-            let transaction = database.begin_write()?;
-            {
-                let mut meta = transaction.open_table(META)?;
-                let mut objects = transaction.open_table(OBJECTS)?;
-                let mut history = transaction.open_table(HISTORY)?;
-                for change in changes {
-                    match result_of(change) {
-                        Some(item) => drop(objects.insert(&*change.key, &*encode_object(&item))?),
-                        None => drop(objects.remove(&*change.key)?),
-                    }
-                }
-                insert_history(&mut history, changes.iter())?;
-                meta.insert("revision", revision.0)?;
-                if let Some(compact) = compact {
-                    // A compacted revision stays compacted, even if this process has not learned of it.
-                    let known = meta.get("compacted")?.map_or(0, |known| known.value());
-                    history.retain_in(..=(compact.0, u32::MAX), |_, _| false)?;
-                    meta.insert("compacted", compact.0.max(known))?;
-                }
-            }
-            Ok(transaction.commit()?)
-        })
+        write(self.database()?, changes, revision, compact)
+    }
+
+    /// Length of the file; 0 if it is not known.
+    pub(super) fn length(&self) -> u64 {
+        self.medium.length()
+    }
+
+    /// Prepares a copy of the present state of the file.
+    pub(super) fn copying(&self, sync_failed: &Arc<AtomicBool>) -> Result<Copying, Failure> {
+        let snapshot = guarded("reading", || Ok(self.database()?.begin_read()?))?;
+        let file = SyncWatch::new(self.medium.begin()?, sync_failed);
+        Ok(Copying { snapshot, file, page_cache: self.page_cache })
+    }
+
+    /// Puts a copy in the place of the file, after it was given what it lacks.
+    pub(super) fn replace(
+        &mut self,
+        copy: Database,
+        missing: &Missing,
+        sync_failed: Arc<AtomicBool>,
+    ) -> Result<Found, Failure> {
+        let written = write(&copy, &missing.changes, missing.revision, missing.compact);
+        let closed = guarded("closing", || {
+            drop(copy);
+            Ok(())
+        });
+        let is_durable = written.and(closed).and_then(|()| {
+            let is_lost = sync_failed.load(Ordering::Acquire);
+            if is_lost { Err(Failure::Io("a copy could not be synced".to_owned())) } else { Ok(()) }
+        });
+        is_durable.inspect_err(|_| self.discard_copy())?;
+        self.close();
+        if let Err(failure) = self.medium.publish() {
+            // It may have the name, and a power failure may give it to the old file again, which lacks what is written from now on.
+            self.sync_failed.store(true, Ordering::Release);
+            self.mark();
+            return Err(failure);
+        }
+        self.sync_failed = sync_failed;
+        self.reopen()
+    }
+
+    /// Removes a copy that did not take the place of the file.
+    pub(super) fn discard_copy(&self) {
+        self.medium.discard();
     }
 
     /// Returns unused parts of the file to the disk. May take as long as writing all of it.
@@ -338,6 +363,83 @@ impl Disk {
         let database = self.database()?;
         guarded("reading", || load(database))
     }
+}
+
+/// A copy of a file that has not been written yet.
+pub(super) struct Copying {
+    snapshot: ReadTransaction,
+    file: SyncWatch,
+    page_cache: usize,
+}
+
+impl Copying {
+    /// Writes it, unless it is abandoned.
+    pub(super) fn run(self, is_abandoned: &AtomicBool) -> Result<Database, Failure> {
+        let Self { snapshot, file, page_cache } = self;
+        guarded("copying", || {
+            let going_on = || {
+                let is_over = is_abandoned.load(Ordering::Relaxed);
+                if is_over { Err(Failure::Io("the copy is not needed any more".to_owned())) } else { Ok(()) }
+            };
+            let mut builder = Builder::new();
+            builder.set_cache_size(page_cache);
+            let database = builder.create_with_backend(file)?;
+            let transaction = database.begin_write()?;
+            {
+                let mut meta = transaction.open_table(META)?;
+                for entry in snapshot.open_table(META)?.iter()? {
+                    let (name, value) = entry?;
+                    meta.insert(name.value(), value.value())?;
+                }
+                let mut objects = transaction.open_table(OBJECTS)?;
+                for entry in snapshot.open_table(OBJECTS)?.iter()? {
+                    going_on()?;
+                    let (key, record) = entry?;
+                    objects.insert(key.value(), record.value())?;
+                }
+                let mut history = transaction.open_table(HISTORY)?;
+                for entry in snapshot.open_table(HISTORY)?.iter()? {
+                    going_on()?;
+                    let (at, record) = entry?;
+                    history.insert(at.value(), record.value())?;
+                }
+            }
+            transaction.commit()?;
+            Ok(database)
+        })
+    }
+}
+
+/// Writes transactions into a file and forgets history, durably and atomically.
+pub(super) fn write(
+    database: &Database,
+    changes: &[Arc<Change>],
+    revision: Revision,
+    compact: Option<Revision>,
+) -> Result<(), Failure> {
+    guarded("writing", || {
+        let transaction = database.begin_write()?;
+        {
+            let mut meta = transaction.open_table(META)?;
+            let mut objects = transaction.open_table(OBJECTS)?;
+            let mut history = transaction.open_table(HISTORY)?;
+            for change in changes {
+                match result_of(change) {
+                    Some(item) => drop(objects.insert(&*change.key, &*encode_object(&item))?),
+                    None => drop(objects.remove(&*change.key)?),
+                }
+            }
+            insert_history(&mut history, changes.iter())?;
+            meta.insert("revision", revision.0)?;
+            if let Some(compact) = compact {
+                // A compacted revision stays compacted, even if this process has not learned of it.
+                let known = meta.get("compacted")?.map_or(0, |known| known.value());
+                history.retain_in(..=(compact.0, u32::MAX), |_, _| false)?;
+                meta.insert("compacted", compact.0.max(known))?;
+            }
+        }
+        Ok(transaction.commit()?)
+    })
 }
 
 impl Drop for Disk {

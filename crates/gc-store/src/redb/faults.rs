@@ -58,6 +58,10 @@ struct Volume {
     reserve: Option<u64>,
     /// The reserve exists.
     is_reserved: bool,
+    /// Number of successors that took the place of the data file.
+    published: usize,
+    /// Number of operations that failed.
+    failed: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,8 +112,14 @@ impl Volume {
         let number = self.operations;
         self.operations += 1;
         match &self.fault {
-            Fault::During(numbers, kind) if numbers.contains(&number) => Some((*kind).into()),
-            Fault::From(at) if number >= *at => Some(io::Error::other("the medium is gone")),
+            Fault::During(numbers, kind) if numbers.contains(&number) => {
+                self.failed += 1;
+                Some((*kind).into())
+            }
+            Fault::From(at) if number >= *at => {
+                self.failed += 1;
+                Some(io::Error::other("the medium is gone"))
+            }
             _ => None,
         }
     }
@@ -210,12 +220,17 @@ impl Medium for FaultState {
         let replaced = std::mem::replace(&mut volume.data, successor);
         // The name has changed, which a power failure undoes unless the directory was synced.
         volume.replaced.get_or_insert(replaced);
+        volume.published += 1;
         if let Some(error) = volume.fails() {
             return Err(error.into());
         }
         volume.replaced = None;
         volume.is_marked = false;
         Ok(())
+    }
+
+    fn length(&self) -> u64 {
+        lock(&self.0).data.present.len() as u64
     }
 
     fn discard(&self) {
@@ -238,6 +253,11 @@ impl Reserve for FaultState {
         let used = volume.used();
         volume.is_reserved |= volume.capacity.is_none_or(|capacity| used + reserve <= capacity);
         if volume.is_reserved { Reservation::Yes } else { Reservation::NoRoom }
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        let volume = lock(&self.0);
+        volume.capacity.is_none_or(|capacity| volume.used() + 2 * bytes < capacity)
     }
 
     fn release(&mut self) -> bool {
@@ -264,6 +284,24 @@ impl FaultState {
         // Little history, so that forgetting it is part of what fails.
         let history = HistoryOptions { changes: 6, bytes: 1 << 20 };
         self.start(RedbOptions { history, ..RedbOptions::default() }).unwrap()
+    }
+
+    /// Opens a store whose file is made smaller whenever most of it is not in use, as in a new one.
+    fn open_shrinking(&self) -> RedbStorage {
+        let history = HistoryOptions { changes: 6, bytes: 1 << 20 };
+        self.start(RedbOptions { history, shrink_from: 1, ..RedbOptions::default() }).unwrap()
+    }
+
+    /// Waits until a successor has taken the place of the file, or an operation has failed. A fault may also end a copy unseen.
+    fn await_successor(&self) {
+        for _ in 0..40 {
+            let volume = lock(&self.0);
+            if volume.published > 0 || volume.failed > 0 {
+                return;
+            }
+            drop(volume);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
     }
 
     fn arm(&self, fault: impl FnOnce(usize) -> Fault) {
@@ -508,6 +546,64 @@ fn a_failed_compaction_anywhere_leaves_a_store_that_opens() {
         assert_eq!((state(&store), store.revision().unwrap()), (expected, last), "operation {at}");
     }
     assert!(refused > 0, "no operation failed");
+}
+
+/// The operations of the thread that copies and those of the committer come in any order, so that every failure hits some step.
+const SHRINKING_OPERATIONS: usize = 160;
+
+/// Performs transactions, the first of which lead to a smaller file. Returns what was acknowledged, and that with the transaction
+/// whose outcome is not known.
+fn perform_while_shrinking(medium: &FaultState, store: &RedbStorage) -> [State; 2] {
+    let (mut acknowledged, mut unknown) = (State::new(), None);
+    for n in 0..TRANSACTIONS {
+        match store.commit(transaction(n)) {
+            Ok(_) => perform(&mut acknowledged, n),
+            Err(StorageError::Unavailable(_)) => unknown = unknown.or(Some(n)),
+            Err(_) => {}
+        }
+        assert_eq!(state(store), acknowledged, "after transaction {n}");
+        if n == TRANSACTIONS / 2 {
+            medium.await_successor();
+        }
+    }
+    let mut with_unknown = acknowledged.clone();
+    if let Some(n) = unknown {
+        perform(&mut with_unknown, n);
+    }
+    [acknowledged, with_unknown]
+}
+
+#[test]
+fn one_failure_while_the_file_is_made_smaller_loses_nothing() {
+    let mut smaller = 0;
+    for at in (0..SHRINKING_OPERATIONS).step_by(3) {
+        let kind = if at % 2 == 0 { io::ErrorKind::Other } else { io::ErrorKind::StorageFull };
+        let medium = FaultState::formatted();
+        let store = medium.open_shrinking();
+        let before = lock(&medium.0).data.present.len();
+        medium.arm(|now| Fault::During(now + at..now + at + 1, kind));
+        let [acknowledged, _] = perform_while_shrinking(&medium, &store);
+        let last = store.revision().unwrap();
+        medium.lose_power(store);
+        smaller += usize::from(lock(&medium.0).data.present.len() < before);
+        let store = medium.open();
+        assert_eq!(state(&store), acknowledged, "operation {at}, reopened");
+        assert_eq!(store.revision().unwrap(), last, "operation {at}, reopened");
+    }
+    assert!(smaller > 0, "no file became smaller");
+}
+
+#[test]
+fn a_power_failure_while_the_file_is_made_smaller_loses_nothing_acknowledged() {
+    for at in (0..SHRINKING_OPERATIONS).step_by(3) {
+        let medium = FaultState::formatted();
+        let store = medium.open_shrinking();
+        medium.arm(|now| Fault::From(now + at));
+        let possible = perform_while_shrinking(&medium, &store);
+        medium.lose_power(store);
+        let found = state(&medium.open());
+        assert!(possible.contains(&found), "operation {at}: {found:?}");
+    }
 }
 
 #[test]

@@ -94,6 +94,10 @@ impl Medium for DataFile {
         }
     }
 
+    fn length(&self) -> u64 {
+        fs::metadata(self.path(DATA)).map_or(0, |file| file.len())
+    }
+
     fn discard(&self) {
         // A file that cannot be removed now is removed by the next attempt.
         let _ = fs::remove_file(self.path(UNFINISHED));

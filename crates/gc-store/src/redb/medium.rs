@@ -23,6 +23,8 @@ pub(super) trait Medium: Send {
     fn begin(&self) -> Result<Box<dyn StorageBackend>, Failure>;
     /// Puts the successor, which is complete, closed and synced, in the place of the data file, and removes the mark.
     fn publish(&self) -> Result<(), Failure>;
+    /// Length of the data file; 0 if it is not known.
+    fn length(&self) -> u64;
     /// Removes a successor that is not complete.
     fn discard(&self);
     /// Marks the data file as one whose sync has failed.

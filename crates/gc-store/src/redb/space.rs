@@ -36,6 +36,8 @@ pub(super) trait Reserve: Send {
     fn take(&mut self, freed: bool) -> Reservation;
     /// Releases it. False if there was none.
     fn release(&mut self) -> bool;
+    /// Reports whether a further file of this size leaves as much room again.
+    fn has_room(&self, bytes: u64) -> bool;
 }
 
 /// The file in a data directory.
@@ -103,6 +105,10 @@ impl Reserve for ReserveFile {
                 }
             }
         }
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        self.free().is_some_and(|free| free > bytes.saturating_mul(2))
     }
 
     fn release(&mut self) -> bool {
