@@ -3,6 +3,7 @@
 pub(crate) mod decode;
 pub(crate) mod documents;
 pub(crate) mod list;
+mod list_items;
 pub(crate) mod list_protobuf;
 pub(crate) mod negotiate;
 pub(crate) mod openapi_protobuf;

@@ -55,3 +55,4 @@ pub use state::extension::{
 };
 pub use transport::account::MemoryBudget;
 pub use transport::query::query_pairs;
+pub use transport::streams::CutOff;

@@ -129,6 +129,7 @@ pub(crate) struct Metrics {
 struct StoreMetrics {
     bytes: Family<StoreLabels, Gauge>,
     bytes_in_use: Gauge,
+    is_full: Gauge,
     newest: Gauge,
     oldest: Gauge,
 }
@@ -151,7 +152,12 @@ impl StoreMetrics {
             bytes_in_use: registered(
                 all,
                 "kubegc_apiserver_storage_used_bytes",
-                "Bytes of etcd's database in use; a defragmentation gives back the rest",
+                "Bytes of the store in use, as far as it is known",
+            ),
+            is_full: registered(
+                all,
+                "kubegc_apiserver_storage_full",
+                "1 while the store refuses what would make it larger: a full disk, or etcd's alarm NOSPACE",
             ),
             newest: registered(all, "kubegc_apiserver_storage_revision", "Newest revision of the store"),
             oldest: registered(
@@ -281,6 +287,7 @@ impl Metrics {
             self.store.bytes.get_or_create(&StoreLabels { storage_cluster_id }).set(number(bytes));
         }
         self.store.bytes_in_use.set(number(status.bytes_in_use.unwrap_or_default()));
+        self.store.is_full.set(status.is_full.into());
         self.store.newest.set(number(status.newest.0));
         self.store.oldest.set(number(status.oldest.unwrap_or_default().0));
     }

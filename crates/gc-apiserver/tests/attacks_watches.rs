@@ -34,7 +34,7 @@ fn resident() -> usize {
     line.split_whitespace().next().unwrap().parse::<usize>().unwrap() >> 10
 }
 
-type Body = UnsyncBoxBody<Bytes, std::convert::Infallible>;
+type Body = UnsyncBoxBody<Bytes, gc_apiserver::CutOff>;
 
 async fn call(server: &InProcess, method: &str, path: &str, body: &Value) -> http::Response<Body> {
     let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };

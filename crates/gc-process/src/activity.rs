@@ -6,12 +6,12 @@
 mod delivery;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use gc_apiserver::CutOff;
 use gc_collectors::engine::{AnyCollector, CollectorState, Counts, Observation};
 use gc_collectors::measures::Measurement;
 use gc_collectors::objects::Kind;
@@ -223,7 +223,7 @@ impl ActivityTracker {
     }
 
     /// A watch begins; it moves whenever it has something that was not read.
-    pub fn watch(&self, body: UnsyncBoxBody<Bytes, Infallible>) -> TrackedAnswer {
+    pub fn watch(&self, body: UnsyncBoxBody<Bytes, CutOff>) -> TrackedAnswer {
         let delivery = Arc::new(Delivery::new(self.activity.clone()));
         let mut watches = lock(&self.watches);
         watches.retain(|watch| watch.strong_count() > 0);

@@ -135,6 +135,8 @@ pub struct ListOptions {
     pub send_initial_events: Option<bool>,
     /// `timeoutSeconds`
     pub timeout_seconds: Option<i64>,
+    /// The caller reads [`ObjectList::rest`]; without this, a list without limit is complete.
+    pub in_pages: bool,
 }
 
 /// `fieldValidation`
@@ -294,6 +296,57 @@ pub struct ObjectList {
     pub continue_token: String,
     /// `metadata.remainingItemCount`
     pub remaining_item_count: Option<u64>,
+    /// Further objects of the list, which have not been read yet.
+    pub rest: Option<ListRest>,
+}
+
+/// Objects of a list that are read while earlier ones are being sent.
+pub trait ListPages: Send {
+    /// Reads further objects, all of the version of the list; none at its end.
+    fn read(&mut self) -> Result<Vec<Arc<Object>>, ApiError>;
+
+    /// Reports whether [`Self::read`] belongs on a thread that may block.
+    fn blocks(&self) -> bool;
+
+    /// The same objects once more.
+    fn again(&self) -> Box<dyn ListPages>;
+}
+
+/// What a list has beyond its first objects.
+pub struct ListRest(Box<dyn ListPages>);
+
+impl ListRest {
+    /// The objects of these pages.
+    #[must_use]
+    pub fn new(pages: Box<dyn ListPages>) -> Self {
+        Self(pages)
+    }
+
+    /// Reads further objects; none at the end. Returns 410 if the version of the list is gone.
+    ///
+    /// # Errors
+    /// Those of the store and of the conversion.
+    pub fn read(&mut self) -> Result<Vec<Arc<Object>>, ApiError> {
+        self.0.read()
+    }
+
+    /// Reports whether [`Self::read`] belongs on a thread that may block.
+    #[must_use]
+    pub fn blocks(&self) -> bool {
+        self.0.blocks()
+    }
+}
+
+impl Clone for ListRest {
+    fn clone(&self) -> Self {
+        Self(self.0.again())
+    }
+}
+
+impl std::fmt::Debug for ListRest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ListRest").finish_non_exhaustive()
+    }
 }
 
 /// One event of an API watch. The objects are shared by all watchers of the same change.

@@ -10,6 +10,7 @@ pub(crate) mod handle;
 pub(crate) mod list;
 pub(crate) mod managed;
 pub(crate) mod meta_validation;
+pub(crate) mod pages;
 pub(crate) mod subresources;
 pub(crate) mod update;
 pub mod watch;

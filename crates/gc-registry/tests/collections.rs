@@ -4,11 +4,14 @@
 mod world;
 
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gc_registry::Config;
-use gc_registry::api::{DeleteOptions, ListOptions, ObjectList, Operation, ResponseBody, VersionMatch};
+use gc_registry::api::{
+    DeleteOptions, ListOptions, ObjectList, Operation, ResponseBody, VersionMatch, WatchEvent,
+};
 use gc_registry::error::ApiError;
 use gc_registry::storage::{Storage as _, Transaction, Write};
 use gc_store::{HistoryOptions, MemoryOptions, MemoryStorage};
@@ -75,6 +78,16 @@ fn a_collection_larger_than_the_history_is_deleted_whole() {
     let storage = Arc::new(MemoryStorage::new(MemoryOptions { history, ..MemoryOptions::default() }));
     let world = World::over(Arc::clone(&storage) as _, Arc::clone(&storage), Config::default());
     world.config_map("first", &[]);
+    fill(&storage, OBJECTS);
+    let deleted = delete_collection(&world, CM, ListOptions::default(), DeleteOptions::default()).unwrap();
+    assert_eq!(deleted.items.len(), OBJECTS + 1);
+    assert_eq!((deleted.continue_token, deleted.remaining_item_count), (String::new(), None));
+    let left = world::body(&world.list(CM, "default", ListOptions::default()).unwrap());
+    assert_eq!(left, json!([]));
+}
+
+/// Writes this number of further ConfigMaps, of which `first` is one, into a store.
+fn fill(storage: &MemoryStorage, objects: usize) {
     let one = storage.get("/core/configmaps/default/first", None).unwrap().item.unwrap();
     let text = std::str::from_utf8(&one.value).unwrap();
     let put = |n: usize| {
@@ -82,13 +95,66 @@ fn a_collection_larger_than_the_history_is_deleted_whole() {
         let value = text.replace("first", &name).into_bytes();
         Write::Put(format!("/core/configmaps/default/{name}").into(), value.into())
     };
-    let writes = (0..OBJECTS).map(put).collect();
+    let writes = (0..objects).map(put).collect();
     storage.commit(Transaction { conditions: Vec::new(), writes }).unwrap();
-    let deleted = delete_collection(&world, CM, ListOptions::default(), DeleteOptions::default()).unwrap();
-    assert_eq!(deleted.items.len(), OBJECTS + 1);
-    assert_eq!((deleted.continue_token, deleted.remaining_item_count), (String::new(), None));
-    let left = world::body(&world.list(CM, "default", ListOptions::default()).unwrap());
-    assert_eq!(left, json!([]));
+}
+
+/// Both are read in pages, between which others write and delete.
+#[test]
+fn long_lists_and_initial_states_of_watches_are_of_one_version() {
+    const OBJECTS: usize = 9000;
+    let history = HistoryOptions { changes: 10, bytes: 1 << 20 };
+    let storage = Arc::new(MemoryStorage::new(MemoryOptions { history, ..MemoryOptions::default() }));
+    let world = World::over(Arc::clone(&storage) as _, Arc::clone(&storage), Config::default());
+    world.config_map("first", &[]);
+    fill(&storage, OBJECTS);
+    let version = storage.revision().unwrap().to_string();
+    let options = ListOptions {
+        send_initial_events: Some(true),
+        allow_watch_bookmarks: true,
+        resource_version_match: Some(VersionMatch::NotOlderThan),
+        ..ListOptions::default()
+    };
+    let target = world.target(CM, "default", "");
+    let mut watch = world.registry.watch(&target, &options).unwrap();
+    let listed = list(&world, CM, ListOptions { in_pages: true, ..ListOptions::default() }).unwrap();
+    let mut rest = listed.rest.unwrap();
+    let again = rest.clone();
+    // More than the history holds, and less than twice as much.
+    for n in 0..15 {
+        let key = format!("/core/configmaps/default/m{:05}", OBJECTS - 1 - n);
+        storage
+            .commit(Transaction { conditions: Vec::new(), writes: vec![Write::Delete(key.into())] })
+            .unwrap();
+    }
+    for mut rest in [again, rest.clone()] {
+        let mut count = listed.items.len();
+        loop {
+            let page = rest.read().unwrap();
+            if page.is_empty() {
+                break;
+            }
+            count += page.len();
+        }
+        assert_eq!((count, &listed.resource_version), (OBJECTS + 1, &version));
+    }
+    let mut context = Context::from_waker(Waker::noop());
+    for n in 0..=OBJECTS {
+        assert!(matches!(watch.poll_next(&mut context), Poll::Ready(Some(WatchEvent::Added(_)))), "{n}");
+    }
+    let Poll::Ready(Some(WatchEvent::Bookmark { resource_version, initial_events_end: true })) =
+        watch.poll_next(&mut context)
+    else {
+        panic!("the initial state has no end");
+    };
+    assert_eq!(resource_version, version);
+    // A reader that is too slow costs the store no more than twice its history.
+    for n in 0..15 {
+        let key = format!("/core/configmaps/default/x{n}");
+        let writes = vec![Write::Put(key.into(), "{}".into())];
+        storage.commit(Transaction { conditions: Vec::new(), writes }).unwrap();
+    }
+    assert_eq!(rest.read().unwrap_err().code, 410);
 }
 
 fn delete_collection(

@@ -416,7 +416,7 @@ impl tower::Service<Request<kube::client::Body>> for Service {
             let answer = answered.await.map_err(|_| Error::Ended)?;
             drop(going);
             Ok(answer.map(|body| {
-                let body = body.map_err(|never| match never {}).map_frame(move |frame| {
+                let body = body.map_err(BoxError::from).map_frame(move |frame| {
                     if open.is_some() {
                         requests.brought();
                     }

@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use flate2::Compression;
@@ -13,6 +13,7 @@ use gc_registry::error::ApiError;
 use gc_registry::ordered::InOrder;
 use serde_json::{Map, Value, json};
 
+use crate::encode::list_items::ListItems;
 use crate::encode::list_protobuf::{Measuring, ProtobufItems};
 use crate::encode::negotiate::{Encoding, Representation};
 use crate::encode::protobuf::ListMeta;
@@ -27,8 +28,6 @@ pub(crate) const GZIP_FROM: usize = 128 * 1024;
 const GZIP_LEVEL: u32 = 1;
 /// Size from which a list in protobuf is measured before it is written; a shorter one is kept whole.
 const MEASURED_FROM: usize = 1 << 20;
-/// Bytes of an item that waits to be written, besides its stored form, which the store may share.
-const ITEM_BYTES: usize = 256;
 
 /// Form in which the items of a list are written.
 #[derive(Clone)]
@@ -72,7 +71,7 @@ pub(crate) struct ListStream {
     separator: &'static [u8],
     /// Text after the last item; `None` once it was written.
     tail: Option<Vec<u8>>,
-    items: std::vec::IntoIter<Arc<Object>>,
+    items: ListItems,
     form: ItemForm,
     notation: Notation,
     representation: Representation,
@@ -82,8 +81,16 @@ pub(crate) struct ListStream {
     compressor: Option<GzEncoder<Vec<u8>>>,
     /// Pieces that were written before it was known how long the list would be.
     waiting: Option<Bytes>,
-    /// Bytes of the items that are held for this list alone.
-    own_bytes: usize,
+    /// The list ends before its end.
+    is_cut_off: bool,
+}
+
+/// The next piece of a list.
+enum NextPiece {
+    Piece(Bytes),
+    /// More objects are needed first.
+    Page,
+    End,
 }
 
 /// Result of starting to write a list.
@@ -138,8 +145,7 @@ impl ListAnswer<'_> {
         ListStream {
             head: Some(head),
             tail: Some(tail),
-            own_bytes: list.items.iter().map(|item| item.own_bytes()).sum(),
-            items: list.items.into_iter(),
+            items: ListItems::new(list.items, list.rest),
             form: self.form.clone(),
             separator: if matches!(notation, Notation::Compact | Notation::Indented) { b"," } else { b"" },
             notation,
@@ -148,6 +154,7 @@ impl ListAnswer<'_> {
             measuring: None,
             compressor: None,
             waiting: None,
+            is_cut_off: false,
         }
     }
 
@@ -246,8 +253,7 @@ fn compressor() -> GzEncoder<Vec<u8>> {
 impl ListStream {
     /// Bytes that are held until the list has been sent.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.items.len() * ITEM_BYTES
-            + self.own_bytes
+        self.items.held_bytes()
             + self.waiting.as_ref().map_or(0, Bytes::len)
             + self.measuring.as_ref().map_or(0, Measuring::held_bytes)
     }
@@ -255,9 +261,12 @@ impl ListStream {
     fn begin(mut self, gzip: bool) -> ListStart {
         let mut start = Vec::new();
         while start.len() <= GZIP_FROM {
+            self.items.read_now();
             match self.plain_piece() {
                 Some(piece) => start.extend_from_slice(&piece),
-                None => return ListStart::Whole(start.into()),
+                None if self.is_written() => return ListStart::Whole(start.into()),
+                // The next page may block, so that the list is long.
+                None => break,
             }
         }
         if gzip {
@@ -274,7 +283,11 @@ impl ListStream {
     /// Begins a list whose length must be known first: keeps the first items, until the list is known to be long.
     fn begin_measuring(mut self, gzip: bool) -> ListStart {
         while self.measuring.as_ref().is_some_and(|measuring| measuring.kept_bytes() <= MEASURED_FROM) {
+            self.items.read_now();
             let Some(item) = self.items.next() else {
+                if !self.items.is_last_page() {
+                    break;
+                }
                 let measured = self.measuring.take().map(Measuring::finish);
                 return ListStart::Whole(measured.unwrap_or_default().into());
             };
@@ -285,42 +298,87 @@ impl ListStream {
         if gzip {
             self.compressor = Some(compressor());
         }
+        if let Some(measuring) = &mut self.measuring {
+            measuring.follow(self.items.again());
+        }
         ListStart::Stream(Box::new(self), gzip)
     }
 
     /// Returns the next piece; `None` at the end.
     pub(crate) fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if let (Some(measuring), Notation::Protobuf(items)) = (&mut self.measuring, &self.notation) {
-            if !measuring.measure(items, self.items.as_slice(), PIECE) {
-                // Yields to other tasks, and continues.
-                context.waker().wake_by_ref();
-                return Poll::Pending;
+            if let Err(error) = ready!(measuring.poll(context, items, PIECE)) {
+                return Poll::Ready(self.cut_off(&error));
             }
             self.head = self.measuring.take().map(Measuring::finish);
         }
-        Poll::Ready(self.next_piece())
+        loop {
+            match self.next_piece() {
+                NextPiece::Piece(piece) => return Poll::Ready(Some(piece)),
+                NextPiece::End => return Poll::Ready(None),
+                NextPiece::Page => {
+                    if let Err(error) = ready!(self.items.poll_page(context)) {
+                        return Poll::Ready(self.cut_off(&error));
+                    }
+                }
+            }
+        }
     }
 
-    fn next_piece(&mut self) -> Option<Bytes> {
+    /// Ends a list whose further objects cannot be read. The answer has begun and cannot become an error any more.
+    fn cut_off(&mut self, error: &ApiError) -> Option<Bytes> {
+        tracing::warn!(
+            error = error.message,
+            "a list was cut off, because its further objects cannot be read"
+        );
+        self.is_cut_off = true;
+        None
+    }
+
+    /// Reports whether the list ended before its end, which its client must see.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.is_cut_off
+    }
+
+    /// Reports whether all of the list was written.
+    fn is_written(&self) -> bool {
+        self.tail.is_none()
+    }
+
+    fn next_piece(&mut self) -> NextPiece {
         if let Some(waiting) = self.waiting.take() {
-            return Some(waiting);
+            return NextPiece::Piece(waiting);
         }
-        let Some(mut compressor) = self.compressor.take() else { return self.plain_piece().map(Bytes::from) };
+        let Some(mut compressor) = self.compressor.take() else {
+            return match self.plain_piece() {
+                Some(piece) => NextPiece::Piece(piece.into()),
+                None if self.is_written() => NextPiece::End,
+                None => NextPiece::Page,
+            };
+        };
         loop {
             if compressor.get_ref().len() >= PIECE {
                 let piece = std::mem::take(compressor.get_mut());
                 self.compressor = Some(compressor);
-                return Some(piece.into());
+                return NextPiece::Piece(piece.into());
             }
             match self.plain_piece() {
                 Some(piece) => {
                     let _ = compressor.write_all(&piece);
                 }
-                None => return compressor.finish().ok().filter(|rest| !rest.is_empty()).map(Bytes::from),
+                None if self.is_written() => {
+                    let rest = compressor.finish().ok().filter(|rest| !rest.is_empty());
+                    return rest.map_or(NextPiece::End, |rest| NextPiece::Piece(rest.into()));
+                }
+                None => {
+                    self.compressor = Some(compressor);
+                    return NextPiece::Page;
+                }
             }
         }
     }
 
+    /// Returns a piece of what is there without another page; `None` if that is nothing.
     fn plain_piece(&mut self) -> Option<Vec<u8>> {
         let mut out = Vec::with_capacity(PIECE + PIECE / 4);
         if let Some(head) = self.head.take() {
@@ -328,7 +386,9 @@ impl ListStream {
         }
         while out.len() < PIECE {
             let Some(item) = self.items.next() else {
-                out.extend(self.tail.take().into_iter().flatten());
+                if self.items.is_last_page() {
+                    out.extend(self.tail.take().into_iter().flatten());
+                }
                 break;
             };
             let before = out.len();

@@ -1,10 +1,11 @@
 //! Lists in protobuf. They begin with their length: each item is encoded twice, so that the items never exist together.
 
-use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use gc_registry::api::Object;
 use gc_registry::error::ApiError;
 
+use super::list_items::ListItems;
 use super::protobuf::{self, ListMeta};
 use super::protobuf_answer;
 use super::protobuf_request::Fields;
@@ -59,8 +60,8 @@ pub(crate) struct Measuring {
     api_version: String,
     /// Encoded metadata of the list and its first items.
     kept: Vec<u8>,
-    /// Number of the further items that have been measured, and their length.
-    measured: usize,
+    /// The further items, as far as they have not been measured, and the length of those that have.
+    items: Option<ListItems>,
     length: usize,
     scratch: Vec<u8>,
 }
@@ -71,7 +72,7 @@ impl Measuring {
         let mut kept = Vec::new();
         protobuf::list_meta(&mut Writer(&mut kept), meta);
         let (kind, api_version) = (kind.to_owned(), api_version.to_owned());
-        Self { kind, api_version, kept, measured: 0, length: 0, scratch: Vec::new() }
+        Self { kind, api_version, kept, items: None, length: 0, scratch: Vec::new() }
     }
 
     /// Returns the buffer of the first items, which are not measured.
@@ -86,24 +87,37 @@ impl Measuring {
 
     /// Returns the size of the buffers.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.kept.capacity() + self.scratch.capacity()
+        self.kept.capacity() + self.scratch.capacity() + self.items.as_ref().map_or(0, ListItems::held_bytes)
     }
 
-    /// Measures further items, about this many bytes of them. Returns `true` once all have been measured.
-    pub(crate) fn measure(&mut self, items: &ProtobufItems, rest: &[Arc<Object>], bytes: usize) -> bool {
+    /// Sets the items that follow the kept ones.
+    pub(super) fn follow(&mut self, items: ListItems) {
+        self.items = Some(items);
+    }
+
+    /// Measures further items, about this many bytes of them at once. Ready once all have been measured.
+    pub(crate) fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        form: &ProtobufItems,
+        bytes: usize,
+    ) -> Poll<Result<(), ApiError>> {
+        let Some(items) = &mut self.items else { return Poll::Ready(Ok(())) };
         let before = self.length;
-        for item in rest.get(self.measured..).unwrap_or_default() {
-            if self.length - before >= bytes {
-                return false;
-            }
+        loop {
+            ready!(items.poll_page(context))?;
+            let Some(item) = items.next() else { return Poll::Ready(Ok(())) };
             self.scratch.clear();
             // An unreadable one is left out when it is written, too.
-            if items.write(&mut self.scratch, item).is_ok() {
+            if form.write(&mut self.scratch, &item).is_ok() {
                 self.length += self.scratch.len();
             }
-            self.measured += 1;
+            if self.length - before >= bytes {
+                // Yields to other tasks, and continues.
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
         }
-        true
     }
 
     /// Returns the beginning of the list, up to the items that were measured.

@@ -1,6 +1,5 @@
 //! Bodies of answers: whole, streamed in pieces, or a watch.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -12,7 +11,7 @@ use http_body::{Frame, SizeHint};
 
 use crate::encode::list::ListStream;
 use crate::exchange::watching::WatchStream;
-use crate::transport::streams::HeldBody;
+use crate::transport::streams::{CutOff, HeldBody};
 
 /// Bytes that a watch, or a stream of an extension, takes besides the piece that it sends.
 const STREAM_BYTES: usize = 16 * 1024;
@@ -33,16 +32,16 @@ pub(crate) enum AnswerBody {
 
 impl http_body::Body for AnswerBody {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = CutOff;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
         let bytes = match self.get_mut() {
             Self::Whole(bytes) if bytes.is_empty() => None,
             Self::Whole(bytes) => Some(std::mem::take(bytes)),
-            Self::List(list) => std::task::ready!(list.poll_piece(cx)),
+            Self::List(list) => match std::task::ready!(list.poll_piece(cx)) {
+                None if list.is_cut_off() => return Poll::Ready(Some(Err(CutOff))),
+                piece => piece,
+            },
             Self::Watch(watch) => std::task::ready!(watch.poll_piece(cx)),
             Self::Stream(stream) => std::task::ready!(stream.as_mut().poll_next(cx)),
         };

@@ -123,7 +123,7 @@ impl PendingOperation {
         };
         Ok(match &self.verb {
             Verb::Get { resource_version } => Operation::Get { resource_version: resource_version.clone() },
-            Verb::List(options) => Operation::List(options.clone()),
+            Verb::List(options) => Operation::List(ListOptions { in_pages: true, ..options.clone() }),
             Verb::Create(options) => Operation::Create(object()?, options.clone()),
             Verb::Update(options) => Operation::Update(object()?, options.clone()),
             Verb::Patch(patch_type, options) => {

@@ -13,6 +13,7 @@ use crate::auth::client_certificates::{CertificateIdentity, CertifiedUser, Clien
 use crate::auth::rbac::Question;
 use crate::serve::service;
 use crate::state::State;
+use crate::transport::streams::CutOff;
 
 /// Calls the server's HTTP service under one identity. Cheap to clone; its requests pass the same
 /// stations as any other request.
@@ -106,7 +107,7 @@ impl InProcess {
     pub fn call<B>(
         &self,
         request: Request<B>,
-    ) -> impl Future<Output = Response<UnsyncBoxBody<Bytes, std::convert::Infallible>>> + Send + use<B>
+    ) -> impl Future<Output = Response<UnsyncBoxBody<Bytes, CutOff>>> + Send + use<B>
     where
         B: http_body::Body<Data = Bytes> + Send + Sync + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -94,6 +94,7 @@ impl Query {
             ));
         }
         Ok(ListOptions {
+            in_pages: false,
             label_selector: self.text("labelSelector"),
             field_selector: self.text("fieldSelector"),
             limit: self.integer("limit")?.unwrap_or(0),

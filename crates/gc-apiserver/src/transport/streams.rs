@@ -1,6 +1,5 @@
 //! The streams of a connection: what each holds is charged to its client, and one whose peer takes nothing is reset.
 
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -33,6 +32,9 @@ pub(crate) enum StreamError {
     /// It is not known what became of the request.
     #[error("there is no room for the answer")]
     NoRoom,
+    /// The rest of the answer cannot be read.
+    #[error(transparent)]
+    CutOff(#[from] CutOff),
 }
 
 impl StreamError {
@@ -144,8 +146,13 @@ async fn serve<F: Future>(stream: F, handover: Arc<Handover>, client: Arc<Client
     }
 }
 
+/// The end of an answer before its end: it must not be taken for the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the answer is cut off")]
+pub struct CutOff;
+
 /// A body that says what it holds.
-pub(crate) trait HeldBody: Body<Data = Bytes, Error = Infallible> {
+pub(crate) trait HeldBody: Body<Data = Bytes, Error = CutOff> {
     /// Bytes that are held for this body alone, until it has been sent.
     fn held_bytes(&self) -> usize;
 
@@ -275,7 +282,7 @@ where
         }
         let frame = match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
             Some(Ok(frame)) => frame,
-            Some(Err(never)) => match never {},
+            Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
             None => return Poll::Ready(None),
         };
         let mut bytes = match frame.into_data() {
@@ -332,7 +339,7 @@ mod tests {
 
     impl Body for Pieces {
         type Data = Bytes;
-        type Error = Infallible;
+        type Error = CutOff;
 
         fn poll_frame(
             mut self: Pin<&mut Self>,
@@ -378,6 +385,44 @@ mod tests {
         assert!((11_998..12_006).contains(&held), "{held}: what was handed over, but not what is shared");
         drop(kept);
         assert_eq!(client.held_bytes(), before);
+    }
+
+    /// A body that ends before its end.
+    struct Incomplete;
+
+    impl Body for Incomplete {
+        type Data = Bytes;
+        type Error = CutOff;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+            Poll::Ready(Some(Err(CutOff)))
+        }
+    }
+
+    impl HeldBody for Incomplete {
+        fn held_bytes(&self) -> usize {
+            0
+        }
+
+        fn is_open_ended(&self) -> bool {
+            false
+        }
+
+        fn too_many_requests() -> Response<Self> {
+            Response::new(Self)
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_cut_off_ends_with_an_error() {
+        let admitted = lone_client();
+        let client = admitted.client();
+        let answer = SendingBody::answer(client, client.begin(), Response::new(Incomplete), true).unwrap();
+        let ended = answer.into_body().frame().await;
+        assert!(matches!(ended, Some(Err(StreamError::CutOff(_)))));
     }
 
     #[tokio::test]

@@ -3,13 +3,13 @@
 //! The server wakes whoever polls a watch when it has something to deliver. From that moment until the watch was polled
 //! until it had nothing more, it is on the move: a collector that reads it later than others is waited for.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
+use gc_apiserver::CutOff;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body, Frame};
 
@@ -47,30 +47,30 @@ impl Wake for Delivery {
 
 /// An answer whose delivery is noted if it is a watch.
 pub struct TrackedAnswer {
-    inner: UnsyncBoxBody<Bytes, Infallible>,
+    inner: UnsyncBoxBody<Bytes, CutOff>,
     delivery: Option<Arc<Delivery>>,
 }
 
 impl TrackedAnswer {
-    pub(super) fn watch(inner: UnsyncBoxBody<Bytes, Infallible>, delivery: Arc<Delivery>) -> Self {
+    pub(super) fn watch(inner: UnsyncBoxBody<Bytes, CutOff>, delivery: Arc<Delivery>) -> Self {
         Self { inner, delivery: Some(delivery) }
     }
 
     /// An answer that ends, which is a request on its way while it is waited for.
     #[must_use]
-    pub fn whole(inner: UnsyncBoxBody<Bytes, Infallible>) -> Self {
+    pub fn whole(inner: UnsyncBoxBody<Bytes, CutOff>) -> Self {
         Self { inner, delivery: None }
     }
 }
 
 impl Body for TrackedAnswer {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = CutOff;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
         let Some(delivery) = self.delivery.clone() else {
             return Pin::new(&mut self.inner).poll_frame(context);
         };

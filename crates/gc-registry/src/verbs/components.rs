@@ -41,6 +41,7 @@ impl Registry {
             resource_version: String::new(),
             continue_token: String::new(),
             remaining_item_count: None,
+            rest: None,
         };
         Response { code: 200, body: ResponseBody::List(list), warnings: Vec::new() }
     }

@@ -89,7 +89,7 @@ impl Registry {
         if !target.resource.has_verb("watch") {
             return Err(ApiError::method_not_allowed());
         }
-        Watch::start(&self.converter, &*self.storage, &self.hub, target, options)
+        Watch::start(&self.converter, &self.storage, &self.hub, target, options)
     }
 }
 

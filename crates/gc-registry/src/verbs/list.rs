@@ -7,14 +7,15 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use super::filter::Filter;
-use crate::api::{ListOptions, ObjectList, RequestTarget, VersionMatch};
+use super::pages::{ENOUGH_MATCHES, FIRST_PAGE, Pages};
+use crate::api::{ListOptions, ListRest, ObjectList, RequestTarget, VersionMatch};
 use crate::conversion::{Converter, TimeLeft};
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::metadata::names::quoted;
 use crate::metadata::object::{Object, TypeMeta};
 use crate::registry::call::Call;
 use crate::resource::ResourceDefinition;
-use crate::storage::{Key, KeyValue, RangeOptions, Revision, Storage, StorageError};
+use crate::storage::{Blocking, Key, KeyValue, RangeOptions, Revision, Storage, StorageError};
 use crate::{persist, schema};
 
 /// Objects read from the store at once while a selector looks for its matches.
@@ -152,8 +153,8 @@ const EXPIRED_CONTINUE: &str = "The provided continue parameter is too old to di
 /// Where objects are read, by what they are converted, and how long that may take.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'a> {
-    pub(crate) converter: &'a Converter,
-    pub(crate) storage: &'a dyn Storage,
+    pub(crate) converter: &'a Arc<Converter>,
+    pub(crate) storage: &'a Arc<dyn Storage>,
     pub(crate) time_left: TimeLeft<'a>,
 }
 
@@ -162,7 +163,7 @@ impl Call<'_> {
     pub(crate) fn source(&self) -> Source<'_> {
         Source {
             converter: &self.registry.converter,
-            storage: &*self.registry.storage,
+            storage: &self.registry.storage,
             time_left: self.context.time_left,
         }
     }
@@ -182,25 +183,40 @@ pub(crate) fn list(
         resource_version: page.revision.to_string(),
         continue_token: page.next.as_ref().map(Continue::encode).unwrap_or_default(),
         remaining_item_count: page.remaining,
+        rest: page.rest,
     })
 }
 
-/// All objects below a prefix, or the one under the key, for the initial state of a watch.
+/// Initial state of a watch.
+pub(crate) struct InitialState {
+    pub(crate) items: Vec<Arc<Object>>,
+    /// Further objects.
+    pub(crate) rest: Option<ListRest>,
+    pub(crate) revision: Revision,
+}
+
+/// Reads all objects below a prefix, or the one under the key, for the initial state of a watch.
 pub(crate) fn everything(
     source: Source<'_>,
     target: &RequestTarget,
     scope: &str,
     exact: bool,
     filter: &Filter,
-) -> Result<(Vec<Arc<Object>>, Revision), ApiError> {
-    let (found, revision): (Vec<KeyValue>, _) = if exact {
+) -> Result<InitialState, ApiError> {
+    let reader = Reader::new(source, target);
+    if exact {
         let answer = source.storage.get(scope, None).map_err(persist::storage_error)?;
-        (answer.item.into_iter().collect(), answer.revision)
-    } else {
-        let answer = source.storage.range(scope, &RangeOptions::default()).map_err(persist::storage_error)?;
-        (answer.items, answer.revision)
-    };
-    Ok((Reader::new(source, target).matching(&found, filter)?, revision))
+        let items = reader.matching(answer.item.as_slice(), filter)?;
+        return Ok(InitialState { items, rest: None, revision: answer.revision });
+    }
+    // Whoever polls a watch may not wait for a network, and an error of a webhook belongs into the answer.
+    let in_pages = source.storage.blocks() != Blocking::Always && !target.resource.asks_webhook();
+    let limit = if in_pages { FIRST_PAGE } else { 0 };
+    let options = RangeOptions { limit, skips_count: true, ..RangeOptions::default() };
+    let answer = source.storage.range(scope, &options).map_err(persist::storage_error)?;
+    let rest = if in_pages { reader.pages(filter).after(&answer) } else { None };
+    let items = reader.matching(&answer.items, filter)?;
+    Ok(InitialState { items, rest, revision: answer.revision })
 }
 
 /// A page as it is answered.
@@ -209,6 +225,15 @@ struct Page {
     revision: Revision,
     next: Option<Continue>,
     remaining: Option<u64>,
+    /// What follows without another request.
+    rest: Option<ListRest>,
+}
+
+impl Page {
+    /// A page with which the list ends.
+    fn last(items: Vec<Arc<Object>>, revision: Revision) -> Self {
+        Self { items, revision, next: None, remaining: None, rest: None }
+    }
 }
 
 /// Part of a collection to read.
@@ -311,15 +336,26 @@ impl<'a> Reader<'a> {
         {
             return self.one(name, filter);
         }
+        // Objects of other versions are converted by webhooks, whose errors the client must learn.
+        let in_pages = options.in_pages && limit == 0 && !self.resource.asks_webhook();
         let mut items = Vec::new();
         loop {
-            let page_limit = if filter.is_empty() { limit } else { SCAN_PAGE };
-            let skips_count = counted.is_some() || !filter.is_empty();
+            let page_limit = match (filter.is_empty(), in_pages) {
+                (true, true) => FIRST_PAGE,
+                (true, false) => limit,
+                (false, _) => SCAN_PAGE,
+            };
+            let skips_count = counted.is_some() || !filter.is_empty() || in_pages;
             let range = RangeOptions { at, after: after.take(), limit: page_limit, skips_count };
             let answer = self.source.storage.range(&self.prefix, &range).map_err(fail)?;
             let revision = answer.revision;
             at = Some(revision);
             let last = answer.items.last().map(|item| Arc::clone(&item.key));
+            if filter.is_empty() && in_pages {
+                let rest = self.pages(filter).after(&answer);
+                let items = self.all(&answer.items)?;
+                return Ok(Page { rest, ..Page::last(items, revision) });
+            }
             if filter.is_empty() {
                 let present = u64::try_from(answer.items.len()).unwrap_or(u64::MAX);
                 // A token is the client's: where more follows, at least one does.
@@ -328,7 +364,7 @@ impl<'a> Reader<'a> {
                 let remaining = answer.more.then_some(remaining);
                 let next = answer.more.then(|| self.next(last.as_deref(), revision, remaining)).flatten();
                 let items = self.all(&answer.items)?;
-                return Ok(Page { items, revision, next, remaining });
+                return Ok(Page { next, remaining, ..Page::last(items, revision) });
             }
             let objects = self.present(&answer.items)?;
             let mut scanned = answer.items.iter().zip(objects).peekable();
@@ -340,11 +376,15 @@ impl<'a> Reader<'a> {
                 if limit > 0 && items.len() == limit && (answer.more || scanned.peek().is_some()) {
                     // With a selector, how many remain is not known (upstream leaves it out).
                     let next = self.next(Some(&item.key), revision, None);
-                    return Ok(Page { items, revision, next, remaining: None });
+                    return Ok(Page { next, ..Page::last(items, revision) });
                 }
             }
             if !answer.more {
-                return Ok(Page { items, revision, next: None, remaining: None });
+                return Ok(Page::last(items, revision));
+            }
+            if in_pages && items.len() >= ENOUGH_MATCHES {
+                let rest = self.pages(filter).after(&answer);
+                return Ok(Page { rest, ..Page::last(items, revision) });
             }
             after = last;
         }
@@ -354,7 +394,22 @@ impl<'a> Reader<'a> {
         let key = format!("{}{name}", self.prefix);
         let answer = self.source.storage.get(&key, None).map_err(persist::storage_error)?;
         let items = self.matching(answer.item.as_slice(), filter)?;
-        Ok(Page { items, revision: answer.revision, next: None, remaining: None })
+        Ok(Page::last(items, answer.revision))
+    }
+
+    fn pages(&self, filter: &Filter) -> Pages {
+        Pages {
+            converter: Arc::clone(self.source.converter),
+            storage: Arc::clone(self.source.storage),
+            resource: Arc::clone(self.resource),
+            type_meta: Arc::clone(&self.type_meta),
+            prefix: self.prefix.as_str().into(),
+            filter: filter.clone(),
+            at: Revision(0),
+            after: None,
+            limit: FIRST_PAGE,
+            hold: None,
+        }
     }
 
     fn next(&self, last: Option<&str>, revision: Revision, remaining: Option<u64>) -> Option<Continue> {

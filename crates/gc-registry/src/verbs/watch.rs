@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use super::filter::Filter;
 use super::list::{self, Source};
-use crate::api::{ListOptions, RequestTarget, VersionMatch, WatchEvent};
+use crate::api::{ListOptions, ListRest, RequestTarget, VersionMatch, WatchEvent};
 use crate::conversion::{Converter, NO_HURRY, WaitingWatch};
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::hub::{Entry, Hub, NO_WATCHER, Read, Sight, View};
@@ -28,6 +28,8 @@ pub struct Watch {
     /// Changes up to here are part of the initial state.
     start: Revision,
     initial: VecDeque<Arc<Object>>,
+    /// Further objects of the initial state.
+    rest: Option<ListRest>,
     /// True if a bookmark follows the initial state.
     announce_end: bool,
     waiting: VecDeque<Arc<Entry>>,
@@ -92,7 +94,7 @@ fn validate(options: &ListOptions) -> Result<(), ApiError> {
 impl Watch {
     pub(crate) fn start(
         converter: &Arc<Converter>,
-        storage: &dyn Storage,
+        storage: &Arc<dyn Storage>,
         hub: &Arc<Hub>,
         target: &RequestTarget,
         options: &ListOptions,
@@ -111,16 +113,17 @@ impl Watch {
         let type_meta = persist::type_meta(resource);
         let from_now = options.send_initial_events == Some(false) && requested.0 == 0;
         let with_state = options.send_initial_events.unwrap_or(requested.0 == 0);
-        let mut initial = VecDeque::new();
+        let (mut initial, mut rest) = (VecDeque::new(), None);
         let start = if with_state {
             let newest = storage.revision().map_err(persist::storage_error)?;
             if requested > newest {
                 return Err(persist::too_large_version(requested, newest));
             }
             let source = Source { converter, storage, time_left: NO_HURRY };
-            let (items, revision) = list::everything(source, target, &scope, exact, &filter)?;
-            initial.extend(items);
-            revision
+            let state = list::everything(source, target, &scope, exact, &filter)?;
+            initial.extend(state.items);
+            rest = state.rest;
+            state.revision
         } else if from_now {
             storage.revision().map_err(persist::storage_error)?
         } else {
@@ -144,6 +147,7 @@ impl Watch {
             filter,
             start,
             initial,
+            rest,
             announce_end,
             waiting: VecDeque::new(),
             failed,
@@ -160,6 +164,15 @@ impl Watch {
         }
         if let Some(error) = self.failed.take() {
             return self.fail(error);
+        }
+        while self.initial.is_empty()
+            && let Some(rest) = &mut self.rest
+        {
+            match rest.read() {
+                Ok(page) if page.is_empty() => self.rest = None,
+                Ok(page) => self.initial.extend(page),
+                Err(error) => return self.fail(error),
+            }
         }
         if let Some(object) = self.initial.pop_front() {
             return Poll::Ready(Some(WatchEvent::Added(object)));
@@ -249,7 +262,8 @@ impl Watch {
     /// minute, if the client allows bookmarks). `None` while events wait to be read.
     #[must_use]
     pub fn bookmark(&self) -> Option<WatchEvent> {
-        if self.ended || self.announce_end || !self.initial.is_empty() || !self.waiting.is_empty() {
+        let is_initial = self.announce_end || !self.initial.is_empty() || self.rest.is_some();
+        if self.ended || is_initial || !self.waiting.is_empty() {
             return None;
         }
         let progress = self.hub.caught_up(&self.prefix, self.id)?;

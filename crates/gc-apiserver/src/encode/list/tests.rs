@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::task::Waker;
 
 use gc_registry::Registry;
+use gc_registry::api::{ListPages, ListRest};
 use gc_registry::object::TypeMeta;
 use gc_registry::resource::ResourceDefinition;
 use gc_registry::storage::Revision;
@@ -58,6 +59,7 @@ fn list_of(stored: Vec<Bytes>) -> ObjectList {
         resource_version: "77".into(),
         continue_token: if is_odd { "more".into() } else { String::new() },
         remaining_item_count: is_odd.then_some(3),
+        rest: None,
     }
 }
 
@@ -222,4 +224,110 @@ fn a_list_is_charged_what_it_holds() {
     let shared = held(list_of(texts.clone()));
     assert!(alone - shared > bytes / 2, "{alone} and {shared}: the texts have {bytes}");
     drop(texts);
+}
+
+/// Objects of a list in pages of this number.
+struct Pages {
+    objects: Vec<Arc<Object>>,
+    length: usize,
+    blocks: bool,
+    /// Number of pages before one that cannot be read.
+    readable: usize,
+}
+
+impl ListPages for Pages {
+    fn read(&mut self) -> Result<Vec<Arc<Object>>, ApiError> {
+        let readable = self.readable.checked_sub(1).ok_or_else(|| ApiError::new(410, "Expired", "gone"))?;
+        self.readable = readable;
+        let rest = self.objects.split_off(self.length.min(self.objects.len()));
+        Ok(std::mem::replace(&mut self.objects, rest))
+    }
+
+    fn blocks(&self) -> bool {
+        self.blocks
+    }
+
+    fn again(&self) -> Box<dyn ListPages> {
+        Box::new(Self { objects: self.objects.clone(), ..*self })
+    }
+}
+
+/// The same list, of which only the first page has been read.
+fn in_pages(list: ObjectList, length: usize, blocks: bool, readable: usize) -> ObjectList {
+    let mut items = list.items;
+    let objects = items.split_off(length.min(items.len()));
+    let rest = Some(ListRest::new(Box::new(Pages { objects, length, blocks, readable })));
+    ObjectList { items, rest, ..list }
+}
+
+/// Returns all pieces of a list whose pages may be read on other threads.
+async fn awaited(start: ListStart) -> (Vec<u8>, bool) {
+    let mut stream = match start {
+        ListStart::Whole(bytes) => return (bytes.to_vec(), false),
+        ListStart::Stream(stream, _) => stream,
+    };
+    let mut all = Vec::new();
+    while let Some(piece) = std::future::poll_fn(|context| stream.poll_piece(context)).await {
+        assert!(piece.len() < MEASURED_FROM * 2, "{}", piece.len());
+        all.extend_from_slice(&piece);
+    }
+    (all, stream.is_cut_off())
+}
+
+#[tokio::test]
+async fn a_list_in_pages_is_that_of_the_whole() {
+    let forms = forms();
+    for (item_form, form) in [&forms[0], &forms[2], &forms[5]] {
+        for representation in [Representation::JSON, INDENTED, YAML, PROTOBUF] {
+            if representation.encoding == Encoding::Protobuf && *form == Form::Table {
+                continue;
+            }
+            let representation = Representation { form: *form, ..representation };
+            let answer = answer(item_form.clone(), representation);
+            for (count, length, gzip) in [(3, 2, false), (600, 100, false), (901, 500, true)] {
+                let (whole, _) = written(&answer, list(count), gzip);
+                for blocks in [false, true] {
+                    let paged = in_pages(list(count), length, blocks, usize::MAX);
+                    let (paged, is_cut_off) = awaited(answer.begin(paged, gzip).unwrap()).await;
+                    let unpacked = |text: Vec<u8>| {
+                        let mut unpacked = Vec::new();
+                        match flate2::read::GzDecoder::new(&*text).read_to_end(&mut unpacked) {
+                            Ok(_) => unpacked,
+                            Err(_) => text,
+                        }
+                    };
+                    let is_same = unpacked(paged) == unpacked(whole.clone());
+                    assert!(is_same && !is_cut_off, "{count} in pages of {length}, {representation:?}");
+                }
+            }
+        }
+    }
+}
+
+/// An answer that has begun cannot become an error; its client must not take it for the whole.
+#[tokio::test]
+async fn a_list_whose_pages_end_too_early_is_cut_off() {
+    for representation in [Representation::JSON, INDENTED, YAML, PROTOBUF] {
+        for (blocks, gzip) in [(false, false), (true, true)] {
+            let answer = answer(ItemForm::Object { with_type: false }, representation);
+            let paged = in_pages(list(9000), 500, blocks, 9);
+            let (_, is_cut_off) = awaited(answer.begin(paged, gzip).unwrap()).await;
+            assert!(is_cut_off, "{representation:?}");
+        }
+    }
+}
+
+/// What a list holds does not depend on its length.
+#[tokio::test]
+async fn a_list_in_pages_holds_one_of_them() {
+    for representation in [Representation::JSON, INDENTED, YAML, PROTOBUF] {
+        let held = |count: usize| {
+            let answer = answer(ItemForm::Object { with_type: false }, representation);
+            match answer.begin(in_pages(list(count), 4000, true, usize::MAX), false).unwrap() {
+                ListStart::Stream(stream, _) => stream.held_bytes(),
+                ListStart::Whole(_) => panic!("it is long"),
+            }
+        };
+        assert_eq!(held(8001), held(24_001), "{representation:?}");
+    }
 }

@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 
 use gc_embedded::apiserver::ServerOptions;
 use gc_embedded::clock::CollectorClock;
@@ -57,7 +56,7 @@ impl Read {
 }
 
 /// Reads in the background until what it got is not looked for any more.
-fn follow(mut body: UnsyncBoxBody<Bytes, Infallible>) -> watch::Receiver<Read> {
+fn follow(mut body: UnsyncBoxBody<Bytes, gc_apiserver::CutOff>) -> watch::Receiver<Read> {
     let (sender, receiver) = watch::channel(Read::default());
     tokio::spawn(async move {
         while let Some(Ok(frame)) = body.frame().await {
