@@ -4,6 +4,7 @@
 
 mod protection;
 mod recorder;
+mod storage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -20,6 +21,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 pub(crate) use recorder::{FoundLease, LeaseReport, RecorderFacts};
+pub(crate) use storage::StorageFacts;
 
 use super::surveyed::Survey;
 
@@ -68,6 +70,8 @@ pub struct Facts {
     pub(crate) protection: Vec<Status>,
     /// The recorders that are known or needed.
     pub(crate) recorders: Vec<RecorderFacts>,
+    /// The store of an embedded server, if this user may read its metrics.
+    pub(crate) storage: Option<StorageFacts>,
     /// Findings about the objects.
     pub(crate) surveyed: Survey,
     /// APIServices that are not available, with why.
@@ -162,6 +166,7 @@ pub fn diagnose(facts: &Facts) -> Vec<Finding> {
         None => finding("server", State::Fine, facts.server.clone()),
         Some(doubt) => finding("server", State::Notice, doubt.clone()),
     }];
+    findings.extend(storage::storage(facts.storage.as_ref()));
     leader(facts, &mut findings);
     orders(facts, &mut findings);
     rivals(facts, &mut findings);

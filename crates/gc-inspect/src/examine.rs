@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::attached::{self, AttachFlags, Query, QueryRequest};
 use super::collector::{self, GUESS_PATIENCE, LeaderPages};
-use super::doctor::{self, Facts, FoundLease, LeaseReport, RecorderFacts, TheirCollector};
+use super::doctor::{self, Facts, FoundLease, LeaseReport, RecorderFacts, StorageFacts, TheirCollector};
 use super::gather::{self, Gatherer, Scope};
 use super::surveyed::{self, Survey};
 use crate::output::{Answer as _, Output};
@@ -68,6 +68,7 @@ pub async fn examine(
         lease: (format!("{}/{}", lease.namespace, lease.name), None),
         surveyed,
         unavailable: unavailable(client).await,
+        storage: storage(client, git_version).await,
         is_up: preflight::has_collectors(client).await,
         ..Facts::default()
     };
@@ -211,6 +212,18 @@ async fn recorders(client: &ApiClient) -> Vec<RecorderFacts> {
 async fn get(client: &ApiClient, path: &str) -> Option<Value> {
     let answer = client.call(preflight::request(Method::GET, path, None)).await.ok()?;
     if answer.head.status.is_success() { serde_json::from_slice(&answer.body).ok() } else { None }
+}
+
+/// Reads the metrics of an embedded server. Those of another one are large, and do not tell how much of etcd is in use.
+async fn storage(client: &ApiClient, git_version: &str) -> Option<StorageFacts> {
+    if !git_version.contains("kubegc") {
+        return None;
+    }
+    let mut request = preflight::request(Method::GET, "/metrics", None);
+    request.headers_mut().insert(http::header::ACCEPT, http::HeaderValue::from_static("text/plain"));
+    let answer = client.call(request).await.ok()?;
+    let metrics = std::str::from_utf8(&answer.body).ok().filter(|_| answer.head.status.is_success())?;
+    StorageFacts::of(metrics)
 }
 
 /// The APIServices that say that they are not available.

@@ -219,7 +219,7 @@ fn summary(report: &Report) -> String {
 }
 
 /// Bytes in the largest unit that fits.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
     let (mut whole, mut tenths) = (bytes, 0);

@@ -352,7 +352,9 @@ pub async fn trees_of_kind(
         trees.push(tree);
     }
     let mut keys = Vec::new();
-    trees.iter().for_each(|tree| add_keys(tree, &mut keys));
+    for tree in &trees {
+        add_keys(tree, &mut keys);
+    }
     let columns = gatherer.columns(keys.into_iter()).await;
     let omitted = roots.len() - trees.len();
     Ok(KindTrees { trees, omitted, columns, now: gatherer.now, unseen, survey })

@@ -1,6 +1,8 @@
 //! The life of the server's process: starts, ends of every kind, and what must be there afterwards.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
+#[path = "lifecycle/full.rs"]
+mod full;
 #[path = "lifecycle/guide.rs"]
 mod guide;
 #[path = "lifecycle/history.rs"]
