@@ -171,7 +171,7 @@ pub fn image_storage(data: &[u8]) {
     let mut lines = text.split('\n');
     let mut next = || lines.next().unwrap_or_default();
     let (images, layers, containers) = (next(), next(), next());
-    let Ok(found) = Storage::read(images, layers, containers) else { return };
+    let Ok(found) = Storage::read(&[images], &[layers], &[containers]) else { return };
     let recorded: Vec<Value> = serde_json::from_str(layers).unwrap_or_default();
     assert!(found.layers.len() <= recorded.len());
     assert!(

@@ -16,6 +16,12 @@ use crate::filesystem::tree_bytes;
 const LONGEST_RECORDS: u64 = 256 << 20;
 /// End of the path of the image filesystem that CRI-O reports: the driver comes before it.
 const OF_IMAGES: &str = "-images";
+/// What the names of files begin with that have records which need not survive a crash.
+const VOLATILE: &str = "volatile-";
+/// Directory of the overlay driver with layers that are not complete yet.
+const STAGING: &str = "staging";
+/// Directory of the overlay driver with what is being removed.
+const BEING_REMOVED: &str = "tempdirs";
 /// Directory of a driver with one short link for each layer.
 const LINKS: &str = "l";
 
@@ -38,17 +44,23 @@ impl StoragePaths {
         self.root.join(format!("{}{of}", self.driver))
     }
 
-    fn records(&self, of: &str) -> Result<String> {
-        let path = self.directory(of).join(format!("{}.json", of.trim_start_matches('-')));
-        let file = match std::fs::File::open(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(String::new()),
-            other => other.with_context(|| format!("cannot read {}", path.display()))?,
+    /// Records of a kind: those that survive a crash, and the others. CRI-O makes all its containers among the others, which
+    /// containers/storage keeps in files of their own since 1.44.
+    fn records(&self, of: &str) -> Result<[String; 2]> {
+        let name = of.trim_start_matches('-');
+        let directory = self.directory(of);
+        let read = |file: String| text(&directory.join(file));
+        Ok([read(format!("{name}.json"))?, read(format!("{VOLATILE}{name}.json"))?])
+    }
+
+    /// The directory with one directory for each layer.
+    fn layers_directory(&self) -> PathBuf {
+        let below = match self.driver.as_str() {
+            "vfs" => "dir",
+            "btrfs" => "subvolumes",
+            _ => "",
         };
-        let mut text = String::new();
-        let read = file.take(LONGEST_RECORDS + 1).read_to_string(&mut text);
-        let read = read.with_context(|| format!("cannot read {}", path.display()))?;
-        ensure!(read as u64 <= LONGEST_RECORDS, "{} is longer than {LONGEST_RECORDS} bytes", path.display());
-        Ok(text)
+        self.root.join(&self.driver).join(below)
     }
 
     /// Reads the records. Fails if there are none at all: then this process does not see the storage.
@@ -68,8 +80,13 @@ impl StoragePaths {
     pub(crate) fn measure(&self, storage: &Storage, device: u64) -> BTreeMap<Cause, u64> {
         let mut causes: BTreeMap<Cause, u64> = BTreeMap::new();
         let mut seen = BTreeSet::new();
-        let layer =
-            |id: &str| storage.layers.get(id).map_or(Cause::StraySnapshots, |holder| Cause::Listed(*holder));
+        let layer = |id: &str| match storage.layers.get(id) {
+            Some(holder) => Cause::Listed(*holder),
+            // Layers that arrive, and those that are being removed.
+            None if id == STAGING => Cause::Listed(Holder::Ingest),
+            None if id == BEING_REMOVED => Cause::Listed(Holder::Nothing),
+            None => Cause::StraySnapshots,
+        };
         let image = |id: &str| {
             let is_known = storage.images.contains(id);
             if is_known { Cause::Listed(Holder::Image) } else { Cause::StrayContent }
@@ -80,10 +97,14 @@ impl StoragePaths {
         };
         // Files of a layer beside its directory: LAYER.tar-split.gz.
         let of_layer_file = |name: &str| layer(name.split('.').next().unwrap_or(name));
-        let places: [(&str, &dyn Fn(&str) -> Cause); 4] =
-            [("", &layer), ("-images", &image), ("-layers", &of_layer_file), ("-containers", &container)];
-        for (of, cause) in places {
-            for entry in std::fs::read_dir(self.directory(of)).into_iter().flatten().flatten() {
+        let places: [(PathBuf, &dyn Fn(&str) -> Cause); 4] = [
+            (self.layers_directory(), &layer),
+            (self.directory("-images"), &image),
+            (self.directory("-layers"), &of_layer_file),
+            (self.directory("-containers"), &container),
+        ];
+        for (directory, cause) in places {
+            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
                 let name = entry.file_name();
                 let Some(name) = name.to_str().filter(|name| !is_own(name)) else { continue };
                 let bytes = tree_bytes(&entry.path(), device, &mut seen);
@@ -93,6 +114,19 @@ impl StoragePaths {
         causes.retain(|_, bytes| *bytes > 0);
         causes
     }
+}
+
+/// Reads a file of records; one that is not there is empty.
+fn text(path: &Path) -> Result<String> {
+    let file = match std::fs::File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(String::new()),
+        other => other.with_context(|| format!("cannot read {}", path.display()))?,
+    };
+    let mut text = String::new();
+    let read = file.take(LONGEST_RECORDS + 1).read_to_string(&mut text);
+    let read = read.with_context(|| format!("cannot read {}", path.display()))?;
+    ensure!(read as u64 <= LONGEST_RECORDS, "{} is longer than {LONGEST_RECORDS} bytes", path.display());
+    Ok(text)
 }
 
 /// Reports whether a file is of the storage itself: its records, locks and links.
@@ -118,12 +152,20 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, vec![1; kib << 10]).unwrap();
         };
-        for (layer, kib) in
-            [("base", 400), ("app", 200), ("writable", 100), ("half", 60), ("lost", 80), ("stray", 300)]
-        {
+        for (layer, kib) in [
+            ("base", 400),
+            ("app", 200),
+            ("writable", 100),
+            ("volatile", 70),
+            ("half", 60),
+            ("lost", 80),
+            ("stray", 300),
+        ] {
             write(&format!("overlay/{layer}/diff/file"), kib);
             write(&format!("overlay/{layer}/link"), 1);
         }
+        write("overlay/staging/x/file", 40);
+        write("overlay/tempdirs/y/file", 20);
         write("overlay/l/SHORT", 1);
         write("overlay-layers/base.tar-split.gz", 8);
         write("overlay-layers/gone.tar-split.gz", 16);
@@ -141,6 +183,8 @@ mod tests {
             {"id": "writable", "parent": "app"}, {"id": "half", "flags": {"incomplete": true}}]),
         );
         record("overlay-containers/containers.json", json!([{"id": "c1", "layer": "writable"}]));
+        record("overlay-layers/volatile-layers.json", json!([{"id": "volatile", "parent": "app"}]));
+        record("overlay-containers/volatile-containers.json", json!([{"id": "c2", "layer": "volatile"}]));
 
         let paths = StoragePaths::of(&root.join("overlay-images")).unwrap();
         let device = crate::filesystem::device(&root).unwrap();
@@ -149,9 +193,9 @@ mod tests {
         // Files of this size, and a few blocks for each of their directories.
         for (cause, least) in [
             (Cause::Listed(Holder::Image), 400 + 200 + 8 + 4),
-            (Cause::Listed(Holder::Container), 100 + 4),
-            (Cause::Listed(Holder::Ingest), 60),
-            (Cause::Listed(Holder::Nothing), 80),
+            (Cause::Listed(Holder::Container), 100 + 70 + 4),
+            (Cause::Listed(Holder::Ingest), 60 + 40),
+            (Cause::Listed(Holder::Nothing), 80 + 20),
             (Cause::StraySnapshots, 300 + 16),
             (Cause::StrayContent, 32),
         ] {
@@ -168,5 +212,99 @@ mod tests {
         }
         std::fs::write(root.join("overlay-images/images.json"), "{").unwrap();
         assert!(paths.read().is_err());
+    }
+
+    /// A storage that containers/storage itself has made, if its command is installed (Debian: `containers-storage`).
+    #[test]
+    fn a_genuine_storage_is_accounted_for() {
+        for driver in ["vfs", "overlay"] {
+            let Some(storage) = GenuineStorage::start(driver) else {
+                println!("not tested with {driver}: containers-storage is not there, or cannot use it");
+                continue;
+            };
+            let base = storage.layer("base", None, 3000);
+            storage.layer("app", Some("base"), 2000);
+            storage.run(&["create-image", "-n", "image", "app"]);
+            storage.run(&["create-container", "-n", "container", "image"]);
+            let records = storage.graph().join(format!("{driver}-containers/containers.json"));
+            let records = std::fs::read_to_string(records).unwrap();
+            let records: serde_json::Value = serde_json::from_str(&records).unwrap();
+            storage.add(records[0]["layer"].as_str().unwrap(), 700);
+            let lost = storage.layer("lost", Some("base"), 1000);
+            let paths = StoragePaths::of(&storage.graph().join(format!("{driver}-images"))).unwrap();
+            let device = crate::filesystem::device(&storage.graph()).unwrap();
+            let measure = || paths.measure(&paths.read().unwrap(), device);
+            let near = |found: &BTreeMap<Cause, u64>, cause: Cause, kib: u64| {
+                let bytes = found.get(&cause).copied().unwrap_or(0);
+                assert!(
+                    bytes.abs_diff(kib << 10) <= (kib << 10) / 50 + (48 << 10),
+                    "{cause:?}: {kib} KiB of {found:?}"
+                );
+            };
+            let found = measure();
+            // Without overlays, each layer has a copy of what is below it.
+            let below = |kib: u64| if driver == "vfs" { kib } else { 0 };
+            near(&found, Cause::Listed(Holder::Image), 3000 + 2000 + below(3000));
+            near(&found, Cause::Listed(Holder::Container), 700 + below(5000));
+            near(&found, Cause::Listed(Holder::Nothing), 1000 + below(3000));
+            let du = tree_bytes(&storage.graph(), device, &mut BTreeSet::new());
+            let all: u64 = found.values().sum();
+            assert!(all <= du && du - all <= du / 50 + (64 << 10), "{all} of {du}: {found:?}");
+            // A directory whose layer the records have lost.
+            storage.run(&["delete-layer", &lost]);
+            std::fs::create_dir_all(paths.layers_directory().join(&lost)).unwrap();
+            std::fs::write(paths.layers_directory().join(&lost).join("file"), vec![1; 500 << 10]).unwrap();
+            let found = measure();
+            near(&found, Cause::StraySnapshots, 500);
+            near(&found, Cause::Listed(Holder::Nothing), 0);
+            assert!(paths.read().unwrap().layers.contains_key(&base));
+        }
+    }
+
+    /// A storage in a folder of its own, changed by the command `containers-storage`.
+    struct GenuineStorage {
+        folder: tempfile::TempDir,
+        driver: &'static str,
+    }
+
+    impl GenuineStorage {
+        /// `None` without root, if there is no such command, or if it cannot use this driver here.
+        fn start(driver: &'static str) -> Option<Self> {
+            if !rustix::process::geteuid().is_root() {
+                return None;
+            }
+            let this = Self { folder: tempfile::tempdir().unwrap(), driver };
+            this.command(&["status"]).output().ok().filter(|output| output.status.success()).map(|_| this)
+        }
+
+        fn graph(&self) -> PathBuf {
+            self.folder.path().join("graph")
+        }
+
+        fn command(&self, arguments: &[&str]) -> std::process::Command {
+            let mut command = std::process::Command::new("containers-storage");
+            command.arg("-g").arg(self.graph()).arg("-R").arg(self.folder.path().join("run"));
+            command.args(["-s", self.driver]).args(arguments);
+            command
+        }
+
+        /// Returns the first line, which is the identifier of what was made.
+        fn run(&self, arguments: &[&str]) -> String {
+            let output = self.command(arguments).output().unwrap();
+            assert!(output.status.success(), "{arguments:?}: {output:?}");
+            String::from_utf8(output.stdout).unwrap().lines().next().unwrap_or_default().to_owned()
+        }
+
+        fn layer(&self, name: &str, parent: Option<&str>, kib: usize) -> String {
+            let id = self.run(&[&["create-layer", "-n", name], parent.as_slice()].concat());
+            self.add(name, kib);
+            id
+        }
+
+        fn add(&self, to: &str, kib: usize) {
+            let file = self.folder.path().join(format!("{kib}"));
+            std::fs::write(&file, vec![1; kib << 10]).unwrap();
+            self.run(&["copy", file.to_str().unwrap(), &format!("{to}:/{kib}")]);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Users of the layers in the storage of CRI-O (containers/storage), by its records: `images.json`, `layers.json` and
-//! `containers.json` of a driver.
+//! `containers.json` of a driver, and the lists of those that need not survive a crash (`volatile-layers.json`,
+//! `volatile-containers.json`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,8 +48,12 @@ struct ContainerRecord {
 const INCOMPLETE: &str = "incomplete";
 
 impl Storage {
-    /// Reads the records, each a list; an empty text is a storage that has none yet.
-    pub fn read(images: &str, layers: &str, containers: &str) -> Result<Self, serde_json::Error> {
+    /// Reads the records, which are in one or more lists of each kind; an empty text is a list that is not there yet.
+    pub fn read<T: AsRef<str>>(
+        images: &[T],
+        layers: &[T],
+        containers: &[T],
+    ) -> Result<Self, serde_json::Error> {
         let images: Vec<ImageRecord> = list(images)?;
         let layers: Vec<LayerRecord> = list(layers)?;
         let containers: Vec<ContainerRecord> = list(containers)?;
@@ -86,11 +91,12 @@ impl Storage {
     }
 }
 
-fn list<T: serde::de::DeserializeOwned>(text: &str) -> Result<Vec<T>, serde_json::Error> {
-    if text.trim().is_empty() {
-        return Ok(Vec::new());
+fn list<T: serde::de::DeserializeOwned>(texts: &[impl AsRef<str>]) -> Result<Vec<T>, serde_json::Error> {
+    let mut records = Vec::new();
+    for text in texts.iter().map(AsRef::as_ref).filter(|text| !text.trim().is_empty()) {
+        records.extend(serde_json::from_str::<Option<Vec<T>>>(text)?.unwrap_or_default());
     }
-    Ok(serde_json::from_str::<Option<Vec<T>>>(text)?.unwrap_or_default())
+    Ok(records)
 }
 
 #[cfg(test)]
@@ -108,7 +114,6 @@ mod tests {
             {"id": "base", "diff-digest": "sha256:1"},
             {"id": "app", "parent": "base"},
             {"id": "mapped", "parent": "base"},
-            {"id": "writable", "parent": "app"},
             {"id": "old", "parent": ""},
             {"id": "of-old", "parent": "old"},
             {"id": "lost", "parent": "base"},
@@ -116,8 +121,14 @@ mod tests {
             {"id": "whole", "parent": "gone", "flags": {"incomplete": false}},
         ]);
         let images = json!([{"id": "i1", "names": ["registry.example/app:1"], "layer": "app", "mapped-layers": ["mapped"]}]);
-        let containers = json!([{"id": "c1", "layer": "writable", "image": "i1"}, {"id": "c2", "layer": "of-old", "image": "gone"}]);
-        let found = Storage::read(&images.to_string(), &layers.to_string(), &containers.to_string()).unwrap();
+        let containers = json!([{"id": "c2", "layer": "of-old", "image": "gone"}]);
+        // Of containers that need not survive a crash, which is all that CRI-O makes.
+        let volatile_layers = json!([{"id": "writable", "parent": "app"}]);
+        let volatile = json!([{"id": "c1", "layer": "writable", "image": "i1"}]);
+        let texts =
+            |first: &serde_json::Value, second: &serde_json::Value| [first.to_string(), second.to_string()];
+        let (layers, containers) = (texts(&layers, &volatile_layers), texts(&containers, &volatile));
+        let found = Storage::read(&[images.to_string()], &layers, &containers).unwrap();
         let expected = [
             ("base", Holder::Image),
             ("app", Holder::Image),
@@ -131,8 +142,10 @@ mod tests {
         ];
         assert_eq!(found.layers, expected.map(|(id, holder)| (id.to_owned(), holder)).into());
         assert_eq!(found.containers, ["c1", "c2"].map(str::to_owned).into());
-        assert_eq!(Storage::read("", "null", "[]").unwrap(), Storage::default());
-        assert!(Storage::read("{}", "", "").is_err() && Storage::read("[{}]", "", "").is_err());
+        assert_eq!(Storage::read(&["", ""], &["null", ""], &["[]", "[]"]).unwrap(), Storage::default());
+        for wrong in ["{}", "[{}]"] {
+            assert!(Storage::read(&["", wrong], &[], &[]).is_err());
+        }
     }
 
     proptest! {
@@ -147,7 +160,8 @@ mod tests {
                 tops.iter().filter(|(_, is_image)| *is_image == wanted)
                     .map(|(top, _)| json!({"id": format!("x{top}"), "layer": top.to_string()})).collect()
             };
-            let found = Storage::read(&json!(of(true)).to_string(), &json!(layers).to_string(), &json!(of(false)).to_string()).unwrap();
+            let [images, all, containers] = [of(true), layers.clone(), of(false)].map(|list| [json!(list).to_string()]);
+            let found = Storage::read(&images, &all, &containers).unwrap();
             prop_assert_eq!(found.layers.len(), layers.len());
             for (top, is_image) in &tops {
                 if let Some(holder) = found.layers.get(&top.to_string()) {
