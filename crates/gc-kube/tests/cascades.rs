@@ -18,6 +18,9 @@ use http::{Method, Request};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
+#[path = "cases/lifecycle.rs"]
+mod lifecycle;
+
 /// Timeout of everything that is awaited here.
 const PATIENCE: Duration = Duration::from_mins(1);
 
