@@ -28,7 +28,7 @@ const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
 /// resume as soon as there is room, and attempts take a small part of the time.
 const RECOVERY_REST: u32 = 9;
 
-/// Interval at which the committer looks at a copy of the file that is being written, if nothing else is to be done.
+/// Interval at which the committer checks a copy of the file that is being written, if nothing else is to be done.
 const COPY_LOOK: Duration = Duration::from_millis(50);
 /// Least time between two copies, as a multiple of the duration of the last one.
 const COPY_REST: u32 = 9;
@@ -234,7 +234,7 @@ impl Writer {
         self.abandon_copy();
     }
 
-    /// Goes on with a smaller copy of the file, or begins one if most of the file is not in use.
+    /// Continues a smaller copy of the file, or begins one if most of the file is not in use.
     fn shrink(&mut self) {
         if let Some(successor) = self.shrinking.successor.take() {
             match successor.step() {

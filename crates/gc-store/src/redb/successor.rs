@@ -64,7 +64,7 @@ impl Successor {
         self.missing.revision = revision;
     }
 
-    /// Goes on, if the thread has done its part.
+    /// Continues, if the thread has done its part.
     pub(super) fn step(mut self) -> Step {
         if !self.thread.is_finished() {
             return Step::Wait(self);

@@ -31,7 +31,7 @@ fn storage(server: &Kubegc) -> (String, String, String) {
     (text("state"), text("message"), text("advice"))
 }
 
-/// Waits until the doctor says this; the server looks at the size of its store every few seconds.
+/// Waits until the doctor says this; the server reads the size of its store every few seconds.
 async fn says(server: &Kubegc, state: &str, parts: &[&str]) {
     let deadline = Instant::now() + PATIENCE;
     loop {
