@@ -619,7 +619,7 @@ fn stateful_sets_replace_several_pods_at_once() {
     assert!(refused.ends_with("rollingUpdate.maxUnavailable: Invalid value: 0: cannot be 0"), "{refused}");
 }
 
-/// The gate HPAScaleToZero: an autoscaler that looks at something else than its pods may stop them all.
+/// The gate HPAScaleToZero: an autoscaler that measures something else than its pods may stop them all.
 #[test]
 fn autoscalers_scale_to_zero() {
     let world = world();

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_email_are_told_from_other_texts() {
+    fn addresses_of_email_are_distinguished_from_other_texts() {
         for good in ["a@b", "a.b+c@example.com", "Jane <jane@example.com>", "\"a b\"@c", "a@[127.0.0.1]"] {
             assert!(is_email_address(good), "{good}");
         }
