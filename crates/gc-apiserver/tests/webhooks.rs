@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::io::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -65,7 +66,8 @@ fn answer_oddly(parts: &Parts, body: &Bytes, seen: &Mutex<Vec<String>>) -> webho
     match parts.uri.path() {
         _ if parts.method == http::Method::GET => reply(400, &[], "there is nothing to read here".to_owned()),
         "/busy" if is_first => busy(),
-        "/ok" | "/busy" => reply(200, &[], allowed()),
+        "/again" if is_first => reply(429, &[("retry-after", "-5")], String::new()),
+        "/ok" | "/busy" | "/again" => reply(200, &[], allowed()),
         "/html" => reply(200, &[("content-type", "text/html; charset=utf-8")], allowed()),
         "/301" => reply(301, &[("location", "/ok")], String::new()),
         "/302" => reply(302, &[("location", "ok")], String::new()),
@@ -82,6 +84,31 @@ fn answer_oddly(parts: &Parts, body: &Bytes, seen: &Mutex<Vec<String>>) -> webho
                 .to_string(),
         ),
         "/text" => reply(200, &[], "fine".to_owned()),
+        "/nothing" => reply(200, &[("content-type", "application/json")], String::new()),
+        "/half" => reply(200, &[], "{\"a\":".to_owned()),
+        "/marked" => reply(200, &[], format!("\u{feff}{}", allowed())),
+        "/yaml" => {
+            let review: Value = serde_json::from_slice(body).unwrap();
+            let uid = review["request"]["uid"].as_str().unwrap();
+            let text = format!(
+                "apiVersion: admission.k8s.io/v1\nkind: AdmissionReview\nresponse: {{uid: {uid}, allowed: true}}\n"
+            );
+            reply(200, &[("content-type", "application/yaml")], text)
+        }
+        "/packed" => {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(allowed().as_bytes()).unwrap();
+            let reply = http::Response::builder().header("content-encoding", "GZIP");
+            reply.body(webhook::whole(encoder.finish().unwrap())).unwrap()
+        }
+        "/bomb" => {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(&vec![b' '; 64 << 20]).unwrap();
+            let reply = http::Response::builder().header("content-encoding", "gzip");
+            reply.body(webhook::whole(encoder.finish().unwrap())).unwrap()
+        }
+        "/empty-location" => reply(307, &[("location", "")], String::new()),
+        "/ftp" => reply(307, &[("location", "ftp://h/x")], String::new()),
         "/huge" => reply(200, &[], "x".repeat(4 << 20)),
         other => panic!("{other}"),
     }
@@ -122,7 +149,7 @@ async fn webhooks_are_called_as_a_client_in_go_calls_them() {
         ),
         (
             "/loop",
-            [vec![post("/loop")], vec!["POST /loop".to_owned(); 10]].concat(),
+            [vec![post("/loop")], vec!["POST /loop".to_owned(); 9]].concat(),
             "stopped after 10 redirects",
         ),
         ("/busy", vec![post("/busy"), post("/busy")], ""),
@@ -133,7 +160,32 @@ async fn webhooks_are_called_as_a_client_in_go_calls_them() {
             "an error on the server (\"boom\") has prevented the request from succeeding",
         ),
         ("/status", vec![post("/status")], "go away"),
-        ("/text", vec![post("/text")], "the answer is not JSON"),
+        (
+            "/text",
+            vec![post("/text")],
+            "couldn't get version/kind; json parse error: json: cannot unmarshal string into Go value of type struct",
+        ),
+        (
+            "/nothing",
+            vec![post("/nothing")],
+            "0-length response with status code: 200 and content type: application/json",
+        ),
+        (
+            "/half",
+            vec![post("/half")],
+            "couldn't get version/kind; json parse error: unexpected end of JSON input",
+        ),
+        ("/marked", vec![post("/marked")], ""),
+        ("/yaml", vec![post("/yaml")], ""),
+        ("/packed", vec![post("/packed")], ""),
+        ("/bomb", vec![post("/bomb")], "length limit exceeded"),
+        (
+            "/empty-location",
+            vec![post("/empty-location")],
+            "the server responded with the status code 307 but did not return more information",
+        ),
+        ("/ftp", vec![post("/ftp")], "Post \"ftp://h/x\": unsupported protocol scheme \"ftp\""),
+        ("/again", vec![post("/again"), post("/again")], ""),
         ("/huge", vec![post("/huge")], "length limit exceeded"),
     ] {
         let url = json!([{"op": "add", "path": "/webhooks/0/clientConfig/url", "value": format!("https://{address}{at}")}]);

@@ -67,6 +67,23 @@ pub(crate) fn custom_object(
     Ok(body)
 }
 
+/// Decodes what another server answered with, as client-go does: JSON, or YAML where it does not look like that. An error
+/// is in the words of Go's decoder.
+pub(crate) fn answer(bytes: &[u8]) -> Result<Value, String> {
+    let unread = |why: String| format!("couldn't get version/kind; json parse error: {why}");
+    let is_json = bytes.trim_ascii_start().starts_with(b"{");
+    let body = if is_json { json(bytes).map_err(unread)? } else { yaml(bytes)? };
+    match body.value {
+        // Go decodes null into the zero object.
+        Value::Null => Ok(Value::Object(Map::new())),
+        Value::Object(members) => match wrong_type_meta(&members) {
+            Some(why) => Err(unread(why)),
+            None => Ok(Value::Object(members)),
+        },
+        other => Err(unread(not_an_object(&other))),
+    }
+}
+
 /// Decodes a patch: JSON for all but apply, which takes YAML (of which JSON is a part).
 pub(crate) fn patch(bytes: &[u8], patch_type: PatchType) -> Result<RequestBody, ApiError> {
     match patch_type {

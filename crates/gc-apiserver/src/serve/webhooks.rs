@@ -15,7 +15,8 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::transport::channels::{Channels, Outgoing, Place};
+use crate::encode::decode::answer;
+use crate::transport::channels::{Channels, Outgoing, Place, Unread};
 use crate::transport::dial::{Peer, Trust};
 use crate::webhook_metrics::WebhookMetrics;
 
@@ -23,8 +24,8 @@ use crate::webhook_metrics::WebhookMetrics;
 const GRACE: Duration = Duration::from_secs(2);
 /// The period in which whoever waits for an answer looks whether it is still wanted.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
-/// Redirects that are followed for one call, as in Go.
-const MOST_REDIRECTS: usize = 10;
+/// Requests of one call that redirects may lead through, the first included, as in Go.
+const MOST_HOPS: usize = 10;
 /// Most repetitions of a call for answers that ask for it, as in client-go.
 const MOST_RETRIES: usize = 10;
 
@@ -149,7 +150,7 @@ async fn ask(channels: &Arc<Channels>, call: &WebhookCall) -> Result<Value, Fail
             .parse()
             .map_err(|why| FailedCall::at(&call.url, format!("the URL cannot be read: {why}")))?;
         let hop = Hop { channels, call, method: Method::POST, uri, body: body.clone() };
-        let (head, bytes) = follow(hop).await.map_err(|why| FailedCall::at(&call.url, why))?;
+        let (head, bytes) = follow(hop).await?;
         let is_busy = head.status == StatusCode::TOO_MANY_REQUESTS || head.status.is_server_error();
         match retry_after(&head.headers).filter(|_| is_busy && retries < MOST_RETRIES) {
             // Bounded by the timeout of the call.
@@ -162,14 +163,18 @@ async fn ask(channels: &Arc<Channels>, call: &WebhookCall) -> Result<Value, Fail
 
 /// Returns the time that an answer asks to wait before another attempt.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok().map(Duration::from_secs)
+    let seconds: i64 = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
 }
 
-/// Sends a request, and goes where it is redirected.
-async fn follow(mut hop: Hop<'_>) -> Result<(Parts, Bytes), String> {
-    for _ in 0..=MOST_REDIRECTS {
+/// Sends a request, and goes where it is redirected. An error names the last address.
+async fn follow(mut hop: Hop<'_>) -> Result<(Parts, Bytes), FailedCall> {
+    let mut hops = 1;
+    loop {
+        let at = hop.uri.to_string();
         let (head, bytes) = hop.send().await?;
-        let Some(location) = head.headers.get(LOCATION).and_then(|location| location.to_str().ok()) else {
+        let location = head.headers.get(LOCATION).and_then(|location| location.to_str().ok());
+        let Some(location) = location.filter(|location| !location.is_empty()) else {
             return Ok((head, bytes));
         };
         match head.status.as_u16() {
@@ -180,10 +185,24 @@ async fn follow(mut hop: Hop<'_>) -> Result<(Parts, Bytes), String> {
             }
             _ => return Ok((head, bytes)),
         }
+        if hops == MOST_HOPS {
+            return Err(FailedCall::at(location, format!("stopped after {MOST_HOPS} redirects")));
+        }
+        if let Some(scheme) = foreign_scheme(location) {
+            return Err(FailedCall::at(location, format!("unsupported protocol scheme {scheme:?}")));
+        }
         hop.uri = resolved(&hop.uri, location)
-            .ok_or_else(|| format!("failed to parse Location header {location:?}"))?;
+            .ok_or_else(|| FailedCall::at(&at, format!("failed to parse Location header {location:?}")))?;
+        hops += 1;
     }
-    Err(format!("stopped after {MOST_REDIRECTS} redirects"))
+}
+
+/// The scheme of an address, if it is none that webhooks are called by.
+fn foreign_scheme(location: &str) -> Option<&str> {
+    let (scheme, _) = location.split_once(':').filter(|(scheme, _)| !scheme.contains(['/', '?', '#']))?;
+    let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
+    (is_scheme && !matches!(scheme, "http" | "https")).then_some(scheme)
 }
 
 /// The address that a `Location` leads to from another one.
@@ -224,7 +243,7 @@ fn resolved(from: &Uri, location: &str) -> Option<Uri> {
 }
 
 impl Hop<'_> {
-    async fn send(&self) -> Result<(Parts, Bytes), String> {
+    async fn send(&self) -> Result<(Parts, Bytes), FailedCall> {
         let is_plain = self.uri.scheme_str() == Some("http");
         let name = self.uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let port = self.uri.port_u16().unwrap_or(if is_plain { 80 } else { 443 });
@@ -241,18 +260,39 @@ impl Hop<'_> {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         let (method, uri, body) = (self.method.clone(), self.uri.clone(), self.body.clone());
-        self.channels.call(&Place { peer, is_plain }, &Outgoing { method, uri, headers, body }).await
+        // Go spreads the calls of a Service over its endpoints by many connections of HTTP/1.1.
+        let own = own.or_else(|| self.call.url.parse().ok());
+        let offers_http2 =
+            self.call.address.is_none() && own.as_ref().and_then(Uri::host).is_some_and(is_loopback);
+        let place = Place { peer, is_plain, offers_http2 };
+        let answered = self.channels.call(&place, &Outgoing { method, uri, headers, body }).await;
+        answered.map_err(|failure| match failure {
+            Unread::NoAnswer(why) => FailedCall::at(&self.uri.to_string(), why),
+            Unread::BrokenAnswer(why) => FailedCall(WebhookFailure::unavailable(format!(
+                "unexpected error when reading response body. Please retry. Original error: {why}"
+            ))),
+        })
     }
 }
 
-/// The document of an answer; whatever its content type says, it is JSON.
+/// Reports whether a host is this machine by its name.
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// The document of an answer; its content type does not matter.
 fn read(head: &Parts, bytes: &[u8]) -> Result<Value, WebhookFailure> {
     let code = head.status.as_u16();
     if !(200..=206).contains(&code) {
         return Err(WebhookFailure { code, message: refusal(head, bytes) });
     }
-    serde_json::from_slice(bytes)
-        .map_err(|why| WebhookFailure::unavailable(format!("the answer is not JSON: {why}")))
+    if bytes.is_empty() {
+        let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let why = format!("0-length response with status code: {code} and content type: {kind}");
+        return Err(WebhookFailure::unavailable(why));
+    }
+    answer(bytes).map_err(WebhookFailure::unavailable)
 }
 
 /// The words of a client in Go for an answer with an error: those of a Status, if it is one.

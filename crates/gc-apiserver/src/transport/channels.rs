@@ -1,24 +1,30 @@
 //! Connections to webhooks, which are kept for the next call, as client-go keeps them.
 
 use std::collections::HashMap;
+use std::io::{self, Read as _};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::HOST;
+use flate2::read::GzDecoder;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HOST};
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 
 use crate::transport::dial::{Peer, connect, connect_tls};
 
-/// The largest answer in bytes.
+/// The largest answer to a small request in bytes. One to a large request may be larger: it may repeat the objects, and
+/// replace them.
 const LARGEST_ANSWER: usize = 3 * 1024 * 1024;
+const ANSWER_TO_REQUEST: usize = 4;
 /// How long a connection is kept without a call, as in client-go.
 const IDLE_PATIENCE: Duration = Duration::from_secs(90);
 /// How often those that waited longer are closed.
@@ -26,7 +32,7 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(30);
 /// Connections to one place that are kept, as in client-go, and all that are.
 const MOST_TO_ONE_PLACE: usize = 25;
 const MOST: usize = 100;
-/// What is offered in the handshake, in the order of preference.
+/// What is offered in the handshake, in the order of preference; the first one only where it is wanted.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// Where a channel leads.
@@ -35,6 +41,16 @@ pub(crate) struct Place {
     pub(crate) peer: Peer,
     /// Without TLS, which only redirects lead to.
     pub(crate) is_plain: bool,
+    /// True if HTTP/2 is offered.
+    pub(crate) offers_http2: bool,
+}
+
+/// Why a request has no answer that can be read.
+#[derive(Debug)]
+pub(crate) enum Unread {
+    NoAnswer(String),
+    /// The answer began, and did not end as it should.
+    BrokenAnswer(String),
 }
 
 /// A request that can be sent again, over another connection.
@@ -76,26 +92,34 @@ impl Channels {
         self: &Arc<Self>,
         place: &Place,
         request: &Outgoing,
-    ) -> Result<(Parts, Bytes), String> {
+    ) -> Result<(Parts, Bytes), Unread> {
         let (channel, response) = loop {
             let kept = self.take(place);
             let is_new = kept.is_none();
             let mut channel = match kept {
                 Some(channel) => channel,
-                None => Channel::open(place).await?,
+                None => Channel::open(place).await.map_err(Unread::NoAnswer)?,
             };
             match channel.send(request).await {
                 Ok(response) => break (channel, response),
                 // The server may have closed it while it waited. It closes none that is new without saying why.
                 Err(Unanswered::Unsent) if !is_new => {}
-                Err(Unanswered::Unsent) => return Err("EOF".to_owned()),
-                Err(Unanswered::Failed(why)) => return Err(why),
+                Err(Unanswered::Unsent) => return Err(Unread::NoAnswer("EOF".to_owned())),
+                Err(Unanswered::Failed(why)) => return Err(Unread::NoAnswer(why)),
             }
         };
         let (head, body) = response.into_parts();
-        let bytes = Limited::new(body, LARGEST_ANSWER).collect().await.map_err(|why| why.to_string())?;
+        let limit = LARGEST_ANSWER + ANSWER_TO_REQUEST * request.body.len();
+        let bytes = Limited::new(body, limit).collect().await.map_err(|why| {
+            Unread::BrokenAnswer(if why.is::<LengthLimitError>() {
+                why.to_string()
+            } else {
+                "unexpected EOF".to_owned()
+            })
+        })?;
         self.keep(place, channel);
-        Ok((head, bytes.to_bytes()))
+        let bytes = unpacked(&head, bytes.to_bytes(), limit).map_err(Unread::BrokenAnswer)?;
+        Ok((head, bytes))
     }
 
     fn take(&self, place: &Place) -> Option<Channel> {
@@ -162,9 +186,10 @@ impl Channel {
         if place.is_plain {
             return Self::http1(connect(&place.peer).await?).await;
         }
-        let stream = connect_tls(&place.peer, None, &PROTOCOLS).await?;
+        let protocols = if place.offers_http2 { &PROTOCOLS[..] } else { &PROTOCOLS[1..] };
+        let stream = connect_tls(&place.peer, None, protocols).await?;
         if stream.get_ref().1.alpn_protocol() != Some(PROTOCOLS[0]) {
-            return Self::http1(stream).await;
+            return Self::http1(EndsAnywhere(stream)).await;
         }
         let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
             .await
@@ -193,9 +218,60 @@ impl Channel {
         };
         answered.map_err(|mut error| match error.take_message() {
             Some(_) => Unanswered::Unsent,
+            None if error.error().is_incomplete_message() => Unanswered::Failed("EOF".to_owned()),
             None => Unanswered::Failed(error.into_error().to_string()),
         })
     }
+}
+
+/// A stream whose end needs no announcement: many servers close connections without the alert that TLS has for it, and Go
+/// accepts that. An answer that is cut off is noticed by its length, or because it cannot be read.
+struct EndsAnywhere<S>(S);
+
+impl<S: AsyncRead + Unpin> AsyncRead for EndsAnywhere<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer).map(|read| match read {
+            Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+            read => read,
+        })
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for EndsAnywhere<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+/// The bytes of an answer that was packed as the request allowed.
+fn unpacked(head: &Parts, bytes: Bytes, limit: usize) -> Result<Bytes, String> {
+    let is_packed = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"gzip");
+    if bytes.is_empty() || !head.headers.get(CONTENT_ENCODING).is_some_and(is_packed) {
+        return Ok(bytes);
+    }
+    let mut unpacked = Vec::new();
+    let bound = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+    GzDecoder::new(&*bytes).take(bound).read_to_end(&mut unpacked).map_err(|why| format!("gzip: {why}"))?;
+    if unpacked.len() > limit {
+        return Err("length limit exceeded".to_owned());
+    }
+    Ok(unpacked.into())
 }
 
 impl Outgoing {
@@ -205,6 +281,7 @@ impl Outgoing {
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = self.method.clone();
         *request.headers_mut() = self.headers.clone();
+        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         if is_http2 {
             *request.uri_mut() = self.uri.clone();
             return Ok(request);
