@@ -23,6 +23,7 @@ use crate::persist::{self, PresentedObject, Read};
 use crate::resource::ResourceDefinition;
 use crate::schema;
 use crate::storage::{KeyValue, Revision, Storage};
+use crate::webhooks::answer::shown_kind;
 use crate::webhooks::{Outside, WebhookCall, service};
 
 use review::Review;
@@ -185,7 +186,7 @@ impl Converter {
     ) -> Result<Vec<Value>, ApiError> {
         let webhook = resource.custom.as_ref().and_then(|custom| custom.webhook());
         let (Some(first), Some(webhook)) = (objects.first(), webhook) else { return Ok(objects) };
-        let kind = review::shown_kind(first);
+        let kind = shown_kind(first);
         let fail = |why: String| ApiError::new(500, "", format!("conversion webhook for {kind} {why}"));
         let Some(version) = review::version(&webhook["conversionReviewVersions"]) else {
             return Err(ApiError::new(500, "", "no supported conversion review versions"));

@@ -7,7 +7,7 @@ mod shown;
 mod strategic;
 
 pub use json::{MAX_COPIED_BYTES, MAX_OPERATIONS, json_patch};
-pub(crate) use json::{json_patch_of_policy, unknown_members};
+pub(crate) use json::{decodable, json_patch_of_policy, json_patch_of_webhook, unknown_members};
 pub use merge::merge_patch;
 pub(crate) use shown::{shown, type_name};
 pub use strategic::strategic_merge_patch;

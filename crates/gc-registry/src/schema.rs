@@ -10,6 +10,7 @@ mod facts;
 mod fields;
 mod kinds;
 mod order;
+pub(crate) mod reviews;
 pub(crate) mod shown;
 mod step;
 mod types;
@@ -17,7 +18,7 @@ mod zero;
 
 pub use builtin::builtin;
 pub(crate) use builtin::{definition_name, definition_named, kinds};
-pub(crate) use check::{base64_offset, restore};
+pub(crate) use check::{base64_offset, restore, without_line_breaks};
 pub use check::{check_types, json_type};
 pub use depth::{MAX_DEPTH, depth};
 pub(crate) use descriptions::{Fields, description, descriptions};

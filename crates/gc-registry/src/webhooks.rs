@@ -1,5 +1,6 @@
 //! Calls to webhooks, as admission and conversion make them: what is sent, what comes back, and where a webhook is.
 
+pub(crate) mod answer;
 mod call;
 pub(crate) mod service;
 

@@ -98,7 +98,8 @@ impl Registry {
 }
 
 impl Call<'_> {
-    /// Lets mutating policies and webhooks change a new state.
+    /// Lets mutating policies and webhooks change a new state, and the name, namespace and version in it: what becomes of
+    /// that is up to the write, as if a client had sent it.
     pub(crate) fn mutate_dynamically(
         &self,
         new: &mut Value,
@@ -111,26 +112,21 @@ impl Call<'_> {
         }
         let operation = if old.is_some() { Operation::Update } else { Operation::Create };
         let options = &Options::Write(options);
-        let Some(attributes) = Attributes::of(self, (operation, options), None, Some(new), old)? else {
+        let Some(mut attributes) = Attributes::of(self, (operation, options), None, Some(new), old)? else {
             return Ok(());
         };
         let before = new.clone();
         mutation::mutate(self, &configured, &attributes, new, old)?;
-        webhooks::mutate(self, &configured, &attributes, new, old)?;
+        webhooks::mutate(self, &configured, &mut attributes, new, old)?;
         if *new == before {
             return Ok(());
         }
         self.restore_managers(new, &before);
-        self.check_kind(new)?;
+        self.check_changed_kind(new)?;
         match self.rules().decode(new, (&[], &[]), crate::api::FieldValidation::Ignore) {
             Ok(_) | Err(Strictness::Strict(_)) => {}
             Err(Strictness::Undecodable(why)) => return Err(ApiError::internal(why)),
             Err(Strictness::TooLarge) => return Err(Strictness::too_large()),
-        }
-        // Mutations must not change the object's identity.
-        for field in ["name", "namespace", "uid", "creationTimestamp"] {
-            let value = meta::metadata(&before).get(field).cloned().unwrap_or_default();
-            meta::set_or_remove(meta::metadata_mut(new), field, value);
         }
         Ok(())
     }
@@ -146,12 +142,13 @@ impl Call<'_> {
         if configured.mutates_nothing() {
             return Ok(());
         }
+        self.complete_body(scale, Operation::Update, Some(BodyKind::SCALE));
         let asked = (Operation::Update, &Options::Write(options));
         let attributes = Attributes::of(self, asked, Some(BodyKind::SCALE), Some(scale), Some(before))?;
-        let Some(attributes) = attributes else { return Ok(()) };
+        let Some(mut attributes) = attributes else { return Ok(()) };
         let sent = scale.clone();
         mutation::mutate(self, &configured, &attributes, scale, Some(before))?;
-        webhooks::mutate(self, &configured, &attributes, scale, Some(before))?;
+        webhooks::mutate(self, &configured, &mut attributes, scale, Some(before))?;
         self.restore_managers(scale, &sent);
         Ok(())
     }
@@ -217,10 +214,11 @@ impl Call<'_> {
         if configured.mutates_nothing() {
             return Ok(());
         }
+        self.complete_body(body, operation, kind);
         let attributes = Attributes::of(self, (operation, options), kind, Some(body), None)?;
-        let Some(attributes) = attributes else { return Ok(()) };
+        let Some(mut attributes) = attributes else { return Ok(()) };
         mutation::mutate(self, &configured, &attributes, body, None)?;
-        webhooks::mutate(self, &configured, &attributes, body, None)
+        webhooks::mutate(self, &configured, &mut attributes, body, None)
     }
 
     /// Asks validating policies and webhooks about the body of a subresource.
@@ -234,10 +232,30 @@ impl Call<'_> {
         if configured.validates_nothing() {
             return Ok(());
         }
-        let attributes = Attributes::of(self, (operation, options), kind, Some(body), None)?;
+        let mut body = body.clone();
+        self.complete_body(&mut body, operation, kind);
+        let attributes = Attributes::of(self, (operation, options), kind, Some(&body), None)?;
         let Some(attributes) = attributes else { return Ok(()) };
-        policies::validate(self, &configured, &attributes, Some(body), None)?;
-        webhooks::validate(self, &configured, &attributes, Some(body), None)
+        policies::validate(self, &configured, &attributes, Some(&body), None)?;
+        webhooks::validate(self, &configured, &attributes, Some(&body), None)
+    }
+
+    /// Says in the body of a subresource what it is and where, which its path says already: admission has nothing but the body.
+    fn complete_body(&self, body: &mut Value, operation: Operation, kind: Option<BodyKind>) {
+        let (Some(BodyKind { group, version, kind }), Some(members)) = (kind, body.as_object_mut()) else {
+            return;
+        };
+        for (name, value) in
+            [("apiVersion", gc_types::api_version(group, version)), ("kind", kind.to_owned())]
+        {
+            members.entry(name).or_insert_with(|| value.into());
+        }
+        let namespace = &self.target.namespace;
+        // The options of a connection have no metadata.
+        let is_object = !matches!(operation, Operation::Connect);
+        if is_object && !namespace.is_empty() && meta::text(body, "namespace").is_empty() {
+            meta::metadata_mut(body).insert("namespace".into(), namespace.as_str().into());
+        }
     }
 
     fn note_all(&self, warnings: Vec<String>) {

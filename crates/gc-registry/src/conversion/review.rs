@@ -3,6 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::crd::go_type;
+use crate::schema::reviews;
+use crate::webhooks::answer::{ExpectedReview, shown_kind};
 
 const GROUP: &str = "apiextensions.k8s.io";
 
@@ -23,14 +25,6 @@ pub(crate) struct Review {
 pub(crate) fn version(known: &Value) -> Option<&'static str> {
     let known = known.as_array()?;
     known.iter().find_map(|version| ["v1", "v1beta1"].into_iter().find(|ours| *version == **ours))
-}
-
-/// `group/version, Kind=kind` of a document.
-pub(crate) fn shown_kind(document: &Value) -> String {
-    let text = |key: &str| document[key].as_str().unwrap_or_default();
-    let api_version = text("apiVersion");
-    let slash = if api_version.contains('/') { "" } else { "/" };
-    format!("{slash}{api_version}, Kind={}", text("kind"))
 }
 
 impl Review {
@@ -58,6 +52,8 @@ impl Review {
     }
 
     fn check_envelope(&self, answer: &Value) -> Result<(), String> {
+        let expected = ExpectedReview { kind: "ConversionReview", group: GROUP, version: self.version };
+        expected.check(answer, &reviews::conversion_review(self.version))?;
         let response = &answer["response"];
         if self.version == "v1" {
             let wanted = format!("{GROUP}/v1, Kind=ConversionReview");
@@ -217,8 +213,14 @@ mod tests {
         };
         let metadata = "returned invalid metadata: ";
         let table = [
-            (whole(|a| a["kind"] = "X".into()), "failed: expected webhook response of apiextensions.k8s.io/v1, \
-                Kind=ConversionReview, got apiextensions.k8s.io/v1, Kind=X".to_owned()),
+            (whole(|a| a["kind"] = "X".into()), "failed: no kind \"X\" is registered for version \
+                \"apiextensions.k8s.io/v1\" in scheme \"k8s.io/apiserver/pkg/util/webhook/client.go:71\"".to_owned()),
+            (whole(|a| a["kind"] = "".into()), "failed: expected webhook response of apiextensions.k8s.io/v1, \
+                Kind=ConversionReview, got apiextensions.k8s.io/v1, Kind=".to_owned()),
+            (whole(|a| a["response"]["uid"] = 8.into()), "failed: json: cannot unmarshal number into Go struct field \
+                ConversionResponse.response.uid of type types.UID".to_owned()),
+            (whole(|a| a["response"]["convertedObjects"] = "x".into()), "failed: json: cannot unmarshal string into Go \
+                struct field ConversionResponse.response.convertedObjects of type []runtime.RawExtension".to_owned()),
             (whole(|a| a["response"] = Value::Null), "failed: no response provided".to_owned()),
             (whole(|a| a["response"]["uid"] = "8".into()), "failed: expected response.uid=\"7\", got \"8\"".to_owned()),
             (whole(|a| a["response"]["result"] = json!({"status": "Failure", "message": "no"})), "failed: no".to_owned()),

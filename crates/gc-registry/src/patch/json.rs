@@ -83,29 +83,76 @@ pub fn json_patch(document: &mut Value, patch: &Value) -> Result<(), ApiError> {
 pub(crate) fn json_patch_of_policy(document: &mut Value, patch: &Value) -> Result<bool, String> {
     check_depth(patch).map_err(|error| error.message)?;
     let operations = decode(patch).map_err(|error| error.message)?;
+    match apply_all(document, &operations) {
+        Ok(()) => Ok(true),
+        Err((_, Failure::FailedTest)) => Ok(false),
+        Err((operation, failure)) => Err(named(operation, &failure)),
+    }
+}
+
+/// Applies the patch of a webhook, which [`decodable`] has accepted. An error says which operation does not apply, in
+/// upstream's words.
+pub(crate) fn json_patch_of_webhook(document: &mut Value, patch: &Value) -> Result<(), String> {
+    check_depth(patch).map_err(|error| error.message)?;
+    let nothing = Map::new();
+    let items = patch.as_array().map(Vec::as_slice).unwrap_or_default();
+    let operations: Vec<_> = items.iter().map(|item| item.as_object().unwrap_or(&nothing)).collect();
+    apply_all(document, &operations).map_err(|(operation, failure)| named(operation, &failure))
+}
+
+/// Says why a document is no list of operations, in the words of Go's decoder. `null` is an empty list, and an empty
+/// operation in it.
+pub(crate) fn decodable(patch: &Value) -> Result<(), String> {
+    let items = match patch {
+        Value::Null => return Ok(()),
+        Value::Array(items) => items,
+        other => {
+            let found = json_type(other);
+            return Err(format!("json: cannot unmarshal {found} into Go value of type jsonpatch.Patch"));
+        }
+    };
+    match items.iter().enumerate().find(|(_, item)| !item.is_object() && !item.is_null()) {
+        None => Ok(()),
+        Some((at, item)) => {
+            let found = json_type(item);
+            Err(format!("json: cannot unmarshal {found} into Patch.{at} of type jsonpatch.Operation"))
+        }
+    }
+}
+
+fn apply_all<'a>(
+    document: &mut Value,
+    operations: &[&'a Map<String, Value>],
+) -> Result<(), (&'a Map<String, Value>, Failure)> {
     let mut account = Account::default();
     let mut tree = Node::Closed(document.take());
     for operation in operations {
-        match apply(&mut tree, operation, &mut account) {
-            Ok(()) => {}
-            Err(Failure::FailedTest) => return Ok(false),
-            Err(Failure::DoesNotApply | Failure::TooMuch) => {
-                let text = |name: &str| operation.get(name).and_then(Value::as_str).unwrap_or_default();
-                let (kind, path) = (text("op"), text("path"));
-                let last = path.rsplit('/').next().unwrap_or_default();
-                return Err(match kind {
-                    "remove" => format!(
-                        "error in remove for path: '{path}': Unable to remove nonexistent key: {last}: missing value"
-                    ),
-                    _ => format!(
-                        "{kind} operation does not apply: doc is missing path: {path:?}: missing value"
-                    ),
-                });
-            }
-        }
+        apply(&mut tree, operation, &mut account).map_err(|failure| (*operation, failure))?;
     }
     *document = tree.into_value();
-    Ok(true)
+    Ok(())
+}
+
+/// Says which operation does not apply, in upstream's words.
+fn named(operation: &Map<String, Value>, failure: &Failure) -> String {
+    let text = |name: &str| operation.get(name).and_then(Value::as_str);
+    let kind = text("op").unwrap_or("unknown");
+    if !matches!(kind, "add" | "remove" | "replace" | "move" | "copy" | "test") {
+        return format!("Unexpected kind: {kind}");
+    }
+    let Some(path) = text("path") else {
+        return format!("{kind} operation failed to decode path: missing value");
+    };
+    let last = path.rsplit('/').next().unwrap_or_default();
+    match (failure, kind) {
+        (Failure::FailedTest, _) => format!("testing value {path} failed: test failed"),
+        (_, "remove") => {
+            format!(
+                "error in remove for path: '{path}': Unable to remove nonexistent key: {last}: missing value"
+            )
+        }
+        _ => format!("{kind} operation does not apply: doc is missing path: {path:?}: missing value"),
+    }
 }
 
 /// Returns a warning for each unknown member of the operations.

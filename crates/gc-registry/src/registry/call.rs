@@ -286,14 +286,42 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
+    /// Checks what admission has made of apiVersion and kind, and fills in missing ones. It decodes what it has changed and
+    /// finds out itself that it is of another kind: the client did nothing wrong.
+    pub(crate) fn check_changed_kind(&self, object: &mut Value) -> Result<(), ApiError> {
+        let resource = self.resource();
+        let text = |key: &str| object.as_object().and_then(|map| text_member(map, key));
+        let (version, kind) = (text("apiVersion"), text("kind"));
+        let wanted = resource.api_version();
+        let is_other = |given: &Option<String>, own: &str| given.as_deref().is_some_and(|given| given != own);
+        if resource.custom.is_none() && (is_other(&version, &wanted) || is_other(&kind, &resource.kind)) {
+            let kind = kind.unwrap_or_else(|| resource.kind.to_string());
+            let why = self.other_kind_problem(object, version.as_deref().unwrap_or(&wanted), &kind);
+            return Err(ApiError::internal(why));
+        }
+        self.check_kind(object)
+    }
+
     fn wrong_kind(&self, object: &Value, version: Option<&str>, kind: &str) -> ApiError {
         let resource = self.resource();
         let wanted = resource.api_version();
         let version = version.unwrap_or(&wanted);
+        let why = self.other_kind_problem(object, version, kind);
+        let short = version.split_once('/').map_or(version, |(_, short)| short);
+        ApiError::bad_request(format!(
+            "{kind} in version {short:?} cannot be handled as a {}: {why}",
+            resource.kind
+        ))
+    }
+
+    /// Says why a document of another kind is none of the resource's, in upstream's words.
+    fn other_kind_problem(&self, object: &Value, version: &str, kind: &str) -> String {
+        let resource = self.resource();
+        let wanted = resource.api_version();
         let (group, short) = version.split_once('/').unwrap_or(("", version));
         // Every version has a Status.
         let known = kind == "Status" || self.registry.catalog().by_kind(group, short, kind).next().is_some();
-        let why = if known && (version == wanted || (kind == "Status" && version == "v1")) {
+        if known && (version == wanted || (kind == "Status" && version == "v1")) {
             // It is decoded as what it says that it is, before it turns out to be something else.
             let schema = match kind {
                 "Status" => schema::definition_named("io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
@@ -308,11 +336,7 @@ impl<'a> Call<'a> {
             format!(
                 "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
             )
-        };
-        ApiError::bad_request(format!(
-            "{kind} in version {short:?} cannot be handled as a {}: {why}",
-            resource.kind
-        ))
+        }
     }
 
     /// `metadata.namespace` must be that of the path, or missing.

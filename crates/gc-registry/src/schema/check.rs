@@ -1,5 +1,7 @@
 //! Check of a document against the types of a built-in kind, in the words of Go's JSON decoder.
 
+use std::borrow::Cow;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -261,10 +263,16 @@ fn go_element(schema: &Schema) -> String {
 
 fn check_format(format: &StringFormat, text: &str) -> Result<(), String> {
     match format {
-        StringFormat::Byte => match STANDARD.decode(text) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(format!("illegal base64 data at input byte {}", base64_offset(&error, text))),
-        },
+        StringFormat::Byte => {
+            let plain = without_line_breaks(text);
+            match STANDARD.decode(&*plain) {
+                Ok(_) => Ok(()),
+                Err(error) => {
+                    let offset = with_line_breaks(text, base64_offset(&error, &plain));
+                    Err(format!("illegal base64 data at input byte {offset}"))
+                }
+            }
+        }
         StringFormat::DateTime => check_time(text, "2006-01-02T15:04:05Z07:00"),
         StringFormat::MicroTime => {
             // Unlike with times in seconds, there must be six digits.
@@ -280,6 +288,17 @@ fn check_format(format: &StringFormat, text: &str) -> Result<(), String> {
         }
         _ => Ok(()),
     }
+}
+
+/// A text in base64 without its line breaks, which Go's decoder passes over.
+pub(crate) fn without_line_breaks(text: &str) -> Cow<'_, str> {
+    if text.contains(['\r', '\n']) { text.replace(['\r', '\n'], "").into() } else { text.into() }
+}
+
+/// The offset in a text with line breaks of an offset in the same text without them.
+fn with_line_breaks(text: &str, offset: usize) -> usize {
+    let rest = text.bytes().enumerate().filter(|(_, byte)| !matches!(byte, b'\r' | b'\n'));
+    rest.map(|(at, _)| at).nth(offset).unwrap_or(text.len())
 }
 
 /// Where Go says that a text in base64 is wrong.

@@ -1,5 +1,7 @@
 //! Go's encoding of built-in types: zero values that are always printed, empty ones that never are.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
@@ -7,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::metadata::quantity;
 
 use super::types::scalar;
-use super::{Node, Property, Schema, StringFormat, definition_named};
+use super::{Node, Property, Schema, StringFormat, definition_named, without_line_breaks};
 
 /// Handling of empty lists and maps whose fields are always encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +106,11 @@ pub fn normalize(schema: &Schema, value: &mut Value, empties: Empties) {
         }
         (value, Node::Quantity) => quantity::canonicalize(value),
         (value @ Value::Array(_), Node::String(StringFormat::Byte)) => *value = encoded_bytes(value).into(),
+        (Value::String(text), Node::String(StringFormat::Byte)) => {
+            if let Cow::Owned(plain) = without_line_breaks(text) {
+                *text = plain;
+            }
+        }
         (Value::String(text), Node::String(format)) => {
             if let Some(canonical) = canonical_time(format, text) {
                 *text = canonical;

@@ -21,6 +21,15 @@ use crate::{crd, kinds, persist};
 /// Generated names that are tried before the last collision is answered.
 const GENERATED_NAMES: usize = 8;
 
+/// 500 for an object to be created that names a version. Only storing refuses it, so that a dry run does not.
+fn refuse_version(object: &Value, options: &WriteOptions) -> Result<(), ApiError> {
+    let version = parse_version_of_write(meta::text(object, "resourceVersion"));
+    if !options.dry_run && version.is_ok_and(|version| version.0 > 0) {
+        return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
+    }
+    Ok(())
+}
+
 impl Call<'_> {
     /// POST to a collection.
     pub(crate) fn create(&mut self, body: RequestBody, options: &WriteOptions) -> Result<Response, ApiError> {
@@ -29,11 +38,7 @@ impl Call<'_> {
         if let Some(warning) = meta_validation::drop_duplicate_owners(&mut object, Deduplication::Request) {
             self.warnings.push(warning);
         }
-        // Only storing refuses it, so that a dry run does not.
-        let version = parse_version_of_write(meta::text(&object, "resourceVersion"));
-        if !options.dry_run && version.is_ok_and(|version| version.0 > 0) {
-            return Err(ApiError::new(500, "", "resourceVersion should not be set on objects to be created"));
-        }
+        refuse_version(&object, options)?;
         self.create_object(object, options, Operation::Update)
     }
 
@@ -44,18 +49,22 @@ impl Call<'_> {
         options: &WriteOptions,
         operation: Operation,
     ) -> Result<Response, ApiError> {
-        let given_name = meta::name(&object).to_owned();
-        let prefix = meta::text(&object, "generateName").to_owned();
-        let shown = if given_name.is_empty() { &prefix } else { &given_name };
+        let given_name = meta::name(&object);
+        let shown = if given_name.is_empty() { meta::text(&object, "generateName") } else { given_name };
         self.refuse_under_terminating_definition(shown)?;
         self.admit_creation(shown)?;
-        self.fill_system_fields(&mut object);
         // The owners of fields are settled before the server adds fields of its own.
         if operation == Operation::Update {
             managed::update(self, None, &mut object, options);
         }
         self.mutate(&mut object, None)?;
         self.mutate_dynamically(&mut object, None, options)?;
+        // What admission has made of the name counts, and what it has made of the server's own fields does not.
+        self.settle_namespace(&mut object)?;
+        refuse_version(&object, options)?;
+        self.fill_system_fields(&mut object);
+        let given_name = meta::name(&object).to_owned();
+        let prefix = meta::text(&object, "generateName").to_owned();
         // Checked as it will be stored, after everything that may change it.
         self.admit_content(&object, None)?;
         let rules = self.rules();

@@ -91,6 +91,7 @@ impl Call<'_> {
         let key = persist::object_key(self.resource(), text("namespace"), text("name"));
         let asked = deletion.uid.is_some();
         let mut deletion = deletion.clone();
+        deletion.is_of_listed = !asked;
         deletion.uid.get_or_insert_with(|| text("uid").to_owned());
         match self.delete_object(text("name"), &key, &deletion) {
             Ok(_) => Ok(()),

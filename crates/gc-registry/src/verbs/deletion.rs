@@ -37,6 +37,8 @@ const JOB_WARNING: &str = "child pods are preserved by default when jobs are del
 pub(crate) struct Deletion {
     pub(crate) grace: Option<i64>,
     pub(crate) uid: Option<String>,
+    /// The UID is that of a listed object: no client named it.
+    pub(crate) is_of_listed: bool,
     pub(crate) resource_version: Option<String>,
     pub(crate) orphan_dependents: Option<bool>,
     pub(crate) policy: Option<PropagationPolicy>,
@@ -61,7 +63,8 @@ impl Deletion {
         if let Some(seconds) = self.grace {
             shown.insert("gracePeriodSeconds".into(), seconds.into());
         }
-        let preconditions = [("uid", &self.uid), ("resourceVersion", &self.resource_version)];
+        let uid = if self.is_of_listed { &None } else { &self.uid };
+        let preconditions = [("uid", uid), ("resourceVersion", &self.resource_version)];
         let given = preconditions.into_iter().filter_map(|(field, wanted)| Some((field, wanted.as_ref()?)));
         let preconditions: Map<String, Value> =
             given.map(|(field, wanted)| (field.into(), wanted.as_str().into())).collect();
@@ -124,6 +127,7 @@ impl Deletion {
         Ok(Self {
             grace: options.grace_period_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds }),
             uid: options.precondition_uid.clone(),
+            is_of_listed: false,
             resource_version: options.precondition_resource_version.clone(),
             orphan_dependents: options.orphan_dependents,
             policy,

@@ -220,6 +220,9 @@ impl Call<'_> {
             self.admit_update()?;
             self.mutate(&mut new, Some(&live))?;
             self.mutate_dynamically(&mut new, Some(&live), options)?;
+            // Admission may have named another namespace, or an older version.
+            self.check_namespace(&new)?;
+            self.check_version(&new, &live)?;
             self.carry_over(&mut new, &live, options.dry_run);
             let rules = self.rules();
             rules.prepare_update(&mut new, &live);
@@ -238,7 +241,7 @@ impl Call<'_> {
                 errors = self.pod_request_signer(&new, &live);
             }
             if !errors.is_empty() {
-                return Err(self.invalid(&self.target.name, &errors));
+                return Err(self.invalid(meta::name(&new), &errors));
             }
             self.admit_owner_references(&new, Some(&live))?;
             self.admit_deputies(&new, Some(&live))?;

@@ -25,9 +25,14 @@ pub(crate) struct Attributes {
     pub(crate) namespace_object: Option<Value>,
     pub(crate) user: Value,
     pub(crate) uid: String,
-    labels: [Value; 2],
+    /// Of the new and the old object, if there is one.
+    labels: [Option<Value>; 2],
     /// The forms in which the same object is served: group, version and resource, its own first.
     forms: Vec<(String, String, String)>,
+}
+
+fn labels_of(object: Option<&Value>) -> Option<Value> {
+    object.map(|object| object.pointer("/metadata/labels").cloned().unwrap_or_default())
 }
 
 /// The form of an object that a rule asked for.
@@ -59,12 +64,11 @@ impl Attributes {
             // A deletion of a collection names nothing.
             (name, _) => name.to_owned(),
         };
-        let labels = |object: Option<&Value>| {
-            object.and_then(|object| object.pointer("/metadata/labels")).cloned().unwrap_or_default()
-        };
+        // A namespace is in itself.
+        let is_namespace = resource.is("", "namespaces");
+        let namespace = if is_namespace { name.clone() } else { call.target.namespace.clone() };
         let namespace_object = match call.target.namespace.as_str() {
-            // A namespace is in itself.
-            "" if resource.is("", "namespaces") => object.cloned(),
+            "" if is_namespace => object.cloned(),
             "" => None,
             namespace => {
                 let stored = call.read(&persist::namespace_key(namespace))?;
@@ -85,7 +89,7 @@ impl Attributes {
             operation,
             resource: std::sync::Arc::clone(resource),
             subresource: call.target.subresource.clone(),
-            namespace: call.target.namespace.clone(),
+            namespace,
             name,
             dry_run: options.is_dry_run(),
             options: options.shown(operation),
@@ -93,23 +97,35 @@ impl Attributes {
             namespace_object,
             user: user_info,
             uid: meta::new_uid((call.context.entropy)()),
-            labels: [labels(new), labels(old)],
+            labels: [labels_of(new), labels_of(old)],
             forms: forms(call, resource),
         }))
     }
 
+    /// Takes notice of the object as a webhook has left it: selectors of later webhooks are about its labels.
+    pub(crate) fn see(&mut self, new: &Value) {
+        self.labels[0] = labels_of(Some(new));
+        if self.resource.is("", "namespaces") {
+            self.namespace_object = Some(new.clone());
+        }
+    }
+
     /// Reports whether a rule is about the request: the form that it asks for. With `equivalent`, other versions of
-    /// the same objects count.
+    /// the same objects count, those of earlier rules first.
     pub(crate) fn matched(&self, rules: &Value, equivalent: bool) -> Option<Form> {
         let rules = rules.as_array().map(Vec::as_slice).unwrap_or_default();
-        let forms = if equivalent { &self.forms[..] } else { &self.forms[..1] };
-        forms.iter().find(|form| rules.iter().any(|rule| self.rule_matches(rule, form))).map(
-            |(group, version, resource)| Form {
-                group: group.clone(),
-                version: version.clone(),
-                resource: resource.clone(),
-            },
-        )
+        let (own, others) = self.forms.split_first()?;
+        let of_rule = |rule| others.iter().find(|form| self.rule_matches(rule, form));
+        let found = match rules.iter().any(|rule| self.rule_matches(rule, own)) {
+            true => Some(own),
+            false if equivalent => rules.iter().find_map(of_rule),
+            false => None,
+        };
+        found.map(|(group, version, resource)| Form {
+            group: group.clone(),
+            version: version.clone(),
+            resource: resource.clone(),
+        })
     }
 
     fn rule_matches(&self, rule: &Value, (group, version, resource): &(String, String, String)) -> bool {
@@ -142,7 +158,7 @@ impl Attributes {
         if selector.is_null() || kinds::selects_everything(selector) {
             return true;
         }
-        if self.namespace.is_empty() && !self.resource.is("", "namespaces") {
+        if self.namespace.is_empty() {
             return true;
         }
         let labels =
@@ -154,7 +170,7 @@ impl Attributes {
     pub(crate) fn is_selected_object(&self, selector: &Value) -> bool {
         selector.is_null()
             || kinds::selects_everything(selector)
-            || self.labels.iter().any(|labels| kinds::selects(selector, labels))
+            || self.labels.iter().flatten().any(|labels| kinds::selects(selector, labels))
     }
 
     /// Reports whether `matchConstraints` or `matchResources` of a policy take the request.

@@ -7,18 +7,31 @@ use serde_json::{Value, json};
 use super::Attributes;
 use super::attributes::Form;
 use crate::error::{ApiError, Cause, Details};
+use crate::patch;
+use crate::schema::{reviews, without_line_breaks};
+use crate::webhooks::answer::{ExpectedReview, shown_kind};
 
 /// Maximum number of causes of a refusal that are passed on.
 const MOST_CAUSES: usize = 1_000;
+const GROUP: &str = "admission.k8s.io";
+/// The only type of patch that there is.
+const JSON_PATCH: &str = "JSONPatch";
 
 /// Decision of a webhook.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Decision {
     /// Why it refuses, if it does.
     pub(crate) refused: Option<ApiError>,
-    /// The JSON patch that it wants.
-    pub(crate) patch: Option<Value>,
+    /// The patch that it wants.
+    pub(crate) patch: Option<WebhookPatch>,
     pub(crate) warnings: Vec<String>,
+}
+
+/// A patch as a webhook gave it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct WebhookPatch {
+    bytes: Vec<u8>,
+    kind: String,
 }
 
 /// The review that asks about a request, with the new and the old object in the version that the webhook asked for.
@@ -33,12 +46,12 @@ pub(crate) fn review(
     request["oldObject"] = old;
     json!({
         "kind": "AdmissionReview",
-        "apiVersion": format!("admission.k8s.io/{version}"),
+        "apiVersion": format!("{GROUP}/{version}"),
         "request": request,
     })
 }
 
-/// Reads the decision from an answer; an error if it does not answer the review.
+/// Reads the decision from an answer that can be decoded; an error if it does not answer the review.
 pub(crate) fn decision(
     (webhook, version): (&str, &str),
     uid: &str,
@@ -46,14 +59,6 @@ pub(crate) fn decision(
     mutates: bool,
 ) -> Result<Decision, String> {
     let is_v1 = version == "v1";
-    let expected = format!("admission.k8s.io/{version}");
-    let (kind, given) =
-        (answer["kind"].as_str().unwrap_or_default(), answer["apiVersion"].as_str().unwrap_or_default());
-    if kind != "AdmissionReview" || given != expected {
-        return Err(format!(
-            "expected webhook response of {expected}, Kind=AdmissionReview, got {given}, Kind={kind}"
-        ));
-    }
     let response = &answer["response"];
     if !response.is_object() {
         return Err("webhook response was absent".to_owned());
@@ -65,35 +70,72 @@ pub(crate) fn decision(
             response["uid"].as_str().unwrap_or_default()
         ));
     }
+    let (expected, given) = (format!("{GROUP}/{version}, Kind=AdmissionReview"), shown_kind(answer));
+    if is_v1 && given != expected {
+        return Err(format!("expected webhook response of {expected}, got {given}"));
+    }
+    let patch = patch_of(response, mutates, is_v1)?;
     let warnings = response["warnings"].as_array().into_iter().flatten();
     let warnings = warnings.filter_map(Value::as_str).map(str::to_owned).collect();
     if response["allowed"] != true {
         return Ok(Decision { refused: Some(refusal(webhook, &response["status"])), patch: None, warnings });
     }
-    let patch = match response["patch"].as_str().filter(|text| !text.is_empty()) {
-        Some(_) if !mutates && is_v1 => {
-            return Err("validating webhook may not return response.patch".to_owned());
-        }
-        Some(_) if !mutates => None,
-        None if !mutates && is_v1 && !response["patchType"].is_null() => {
-            return Err("validating webhook may not return response.patchType".to_owned());
-        }
-        None if is_v1 && !response["patchType"].is_null() => {
-            return Err("webhook returned response.patchType but not response.patch".to_owned());
-        }
-        None => None,
-        Some(_) if is_v1 && response["patchType"].is_null() => {
-            return Err("webhook returned response.patch but not response.patchType".to_owned());
-        }
-        Some(_) if is_v1 && response["patchType"] != "JSONPatch" => {
-            return Err(format!("unsupported patch type {}", response["patchType"]));
-        }
-        Some(text) => {
-            let bytes = STANDARD.decode(text).map_err(|why| format!("response.patch is no base64: {why}"))?;
-            Some(serde_json::from_slice(&bytes).map_err(|why| format!("response.patch is no JSON: {why}"))?)
-        }
-    };
     Ok(Decision { refused: None, patch, warnings })
+}
+
+/// The patch of an answer as it was given: bytes, of which nothing is known yet.
+fn patch_of(response: &Value, mutates: bool, is_v1: bool) -> Result<Option<WebhookPatch>, String> {
+    let bytes = bytes_of(&response["patch"]);
+    let kind = response["patchType"].as_str();
+    // The first version had one type of patch, and asked no validating webhook for none.
+    if !is_v1 {
+        let is_given = mutates && !bytes.is_empty();
+        return Ok(is_given.then(|| WebhookPatch { bytes, kind: JSON_PATCH.to_owned() }));
+    }
+    match (mutates, bytes.is_empty(), kind) {
+        (false, false, _) => Err("validating webhook may not return response.patch".to_owned()),
+        (false, true, Some(_)) => Err("validating webhook may not return response.patchType".to_owned()),
+        (true, false, None) => Err("webhook returned response.patch but not response.patchType".to_owned()),
+        (true, true, Some(_)) => Err("webhook returned response.patchType but not response.patch".to_owned()),
+        (true, false, Some("")) => Err("webhook returned invalid response.patchType of \"\"".to_owned()),
+        (true, false, Some(kind)) => Ok(Some(WebhookPatch { bytes, kind: kind.to_owned() })),
+        (_, true, None) => Ok(None),
+    }
+}
+
+/// Bytes as Go's decoder takes them: in base64, or as a list of numbers. Their types were checked.
+fn bytes_of(value: &Value) -> Vec<u8> {
+    match value {
+        Value::String(text) => STANDARD.decode(&*without_line_breaks(text)).unwrap_or_default(),
+        Value::Array(items) => {
+            let byte = |item: &Value| item.as_u64().and_then(|byte| u8::try_from(byte).ok());
+            items.iter().map(|item| byte(item).unwrap_or_default()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+impl WebhookPatch {
+    /// The operations of the patch; `None` if there are none. An error says what cannot be used about it.
+    pub(crate) fn operations(&self) -> Result<Option<Value>, String> {
+        let patch = serde_json::from_slice(&self.bytes)
+            .map_err(|why| why.to_string())
+            .and_then(|patch| patch::decodable(&patch).map(|()| patch))
+            .map_err(|why| format!("received undecodable patch in webhook response: {why}"))?;
+        if patch.as_array().is_none_or(Vec::is_empty) {
+            return Ok(None);
+        }
+        if self.kind != JSON_PATCH {
+            return Err(format!("unsupported patch type {:?}", self.kind));
+        }
+        Ok(Some(patch))
+    }
+}
+
+/// Says why an answer is no AdmissionReview of a version, as Go's decoder does; the call of the webhook has failed then.
+pub(crate) fn undecodable(version: &str, answer: &Value) -> Result<(), String> {
+    let expected = ExpectedReview { kind: "AdmissionReview", group: GROUP, version };
+    expected.check(answer, &reviews::admission_review(version))
 }
 
 /// The error that a refusing webhook makes.
@@ -106,7 +148,7 @@ fn refusal(webhook: &str, status: &Value) -> ApiError {
         (message, _) => format!("{by}: {message}"),
     };
     let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
-    let code = code.filter(|code| (400..600).contains(code)).unwrap_or(400);
+    let code = code.filter(|code| (400..1000).contains(code)).unwrap_or(400);
     let details = status["details"].is_object().then(|| Box::new(details(&status["details"])));
     ApiError { details, ..ApiError::new(code, text("reason").to_owned(), message) }
 }
@@ -147,7 +189,11 @@ mod tests {
             decided(answer(json!({
                 "uid": "u", "allowed": true, "patchType": "JSONPatch", "patch": encoded, "warnings": ["w"],
             }))),
-            Ok(Decision { refused: None, patch: Some(patch), warnings: vec!["w".into()] })
+            Ok(Decision {
+                refused: None,
+                patch: Some(WebhookPatch { bytes: patch.to_string().into_bytes(), kind: "JSONPatch".into() }),
+                warnings: vec!["w".into()],
+            })
         );
         let refused = |status: Value| {
             let answer = answer(json!({"uid": "u", "allowed": false, "status": status}));
@@ -177,9 +223,10 @@ mod tests {
             assert_eq!(refused(status), Some((code, reason.into(), message.to_owned())));
         }
         for (answer, why) in [
+            (json!({}), "webhook response was absent"),
             (
-                json!({}),
-                "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got , Kind=",
+                json!({"response": {"uid": "u"}}),
+                "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=",
             ),
             (answer(json!(null)), "webhook response was absent"),
             (answer(json!({"uid": "v", "allowed": true})), "expected response.uid=\"u\", got \"v\""),
@@ -190,5 +237,138 @@ mod tests {
         ] {
             assert_eq!(decided(answer), Err(why.to_owned()));
         }
+    }
+
+    /// The messages are those of kube-apiserver 1.36.2.
+    #[test]
+    fn answers_are_decoded_as_in_go() {
+        let review = |change: &dyn Fn(&mut Value)| {
+            let mut review = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+                "response": {"uid": "u", "allowed": true}});
+            change(&mut review);
+            review
+        };
+        let field = "json: cannot unmarshal string into Go struct field";
+        let number = |found: &str| format!("json: cannot unmarshal {found} into Go struct field");
+        let scheme = "in scheme \"k8s.io/apiserver/pkg/util/webhook/client.go:71\"";
+        let table: [(&dyn Fn(&mut Value), String); 22] = [
+            (&|_| {}, String::new()),
+            (&|review| *review = json!({}), String::new()),
+            (&|review| review["response"] = Value::Null, String::new()),
+            (
+                &|review| review["response"] = "x".into(),
+                format!("{field} AdmissionReview.response of type v1.AdmissionResponse"),
+            ),
+            (
+                &|review| review["request"] = "x".into(),
+                format!("{field} AdmissionReview.request of type v1.AdmissionRequest"),
+            ),
+            (
+                &|review| review["response"]["allowed"] = "true".into(),
+                format!("{field} AdmissionResponse.response.allowed of type bool"),
+            ),
+            (&|review| review["response"]["allowed"] = Value::Null, String::new()),
+            (
+                &|review| review["response"]["uid"] = 5.into(),
+                format!("{} AdmissionResponse.response.uid of type types.UID", number("number")),
+            ),
+            (
+                &|review| review["response"]["warnings"] = "x".into(),
+                format!("{field} AdmissionResponse.response.warnings of type []string"),
+            ),
+            (
+                &|review| review["response"]["warnings"] = json!([1]),
+                format!("{} AdmissionResponse.response.warnings of type string", number("number")),
+            ),
+            (
+                &|review| review["response"]["status"] = "no".into(),
+                format!("{field} AdmissionResponse.response.status of type v1.Status"),
+            ),
+            (
+                &|review| review["response"]["status"] = json!({"code": "403"}),
+                format!("{field} Status.response.status.code of type int32"),
+            ),
+            (
+                &|review| review["response"]["status"] = json!({"code": 99_999_999_999_i64}),
+                format!("{} Status.response.status.code of type int32", number("number 99999999999")),
+            ),
+            (
+                &|review| review["response"]["status"] = json!({"details": {"causes": "x"}}),
+                format!("{field} StatusDetails.response.status.details.causes of type []v1.StatusCause"),
+            ),
+            (
+                &|review| review["response"]["auditAnnotations"] = json!({"k": 5}),
+                format!("{} AdmissionResponse.response.auditAnnotations of type string", number("number")),
+            ),
+            (
+                &|review| review["response"]["patchType"] = 5.into(),
+                format!("{} AdmissionResponse.response.patchType of type v1.PatchType", number("number")),
+            ),
+            (
+                &|review| review["response"]["patch"] = json!({}),
+                format!("{} AdmissionResponse.response.patch of type []uint8", number("object")),
+            ),
+            (
+                &|review| review["response"]["patch"] = "!!".into(),
+                "illegal base64 data at input byte 0".to_owned(),
+            ),
+            (
+                &|review| review["apiVersion"] = "admission.k8s.io/v1beta1".into(),
+                "converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion".to_owned(),
+            ),
+            (
+                &|review| *review = json!({"kind": "Status", "apiVersion": "v1"}),
+                "converting (v1.Status) to (v1.AdmissionReview): unknown conversion".to_owned(),
+            ),
+            (
+                &|review| review["kind"] = "Other".into(),
+                format!("no kind \"Other\" is registered for version \"admission.k8s.io/v1\" {scheme}"),
+            ),
+            (
+                &|review| review["apiVersion"] = "a/b/c".into(),
+                "unexpected GroupVersion string: a/b/c".to_owned(),
+            ),
+        ];
+        for (change, wanted) in table {
+            let answer = review(change);
+            assert_eq!(undecodable("v1", &answer).err().unwrap_or_default(), wanted, "{answer}");
+        }
+    }
+
+    #[test]
+    fn patches_are_decoded_as_in_go() {
+        let table = [
+            ("[]", "JSONPatch", Ok(false)),
+            ("[]", "MergePatch", Ok(false)),
+            ("null", "JSONPatch", Ok(false)),
+            ("[null]", "JSONPatch", Ok(true)),
+            ("[{}]", "MergePatch", Err("unsupported patch type \"MergePatch\"")),
+            (
+                "{}",
+                "JSONPatch",
+                Err(
+                    "received undecodable patch in webhook response: json: cannot unmarshal object into Go value of \
+                     type jsonpatch.Patch",
+                ),
+            ),
+            (
+                "[\"x\"]",
+                "JSONPatch",
+                Err(
+                    "received undecodable patch in webhook response: json: cannot unmarshal string into Patch.0 of \
+                     type jsonpatch.Operation",
+                ),
+            ),
+        ];
+        for (text, kind, wanted) in table {
+            let patch = WebhookPatch { bytes: text.into(), kind: kind.into() };
+            let found = patch.operations().map(|operations| operations.is_some());
+            assert_eq!(found, wanted.map_err(str::to_owned), "{text} {kind}");
+        }
+        let bytes = |patch: Value| bytes_of(&patch);
+        assert_eq!(
+            (bytes(json!("W1\n0=")), bytes(json!([91, 93])), bytes(Value::Null)),
+            (b"[]".into(), b"[]".into(), vec![])
+        );
     }
 }

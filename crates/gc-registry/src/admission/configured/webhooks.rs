@@ -51,24 +51,32 @@ fn asked<'c>(
     new: Option<&Value>,
     old: Option<&Value>,
 ) -> Result<Vec<WebhookTurn<'c>>, ApiError> {
-    let mut found = Vec::new();
-    for webhook in
-        configurations.iter().filter_map(|configuration| configuration["webhooks"].as_array()).flatten()
+    let turns = webhooks_of(configurations).map(|webhook| turn(call, (step, webhook), attributes, new, old));
+    turns.filter_map(Result::transpose).collect()
+}
+
+fn webhooks_of(configurations: &[Value]) -> impl Iterator<Item = &Value> {
+    configurations.iter().filter_map(|configuration| configuration["webhooks"].as_array()).flatten()
+}
+
+/// A webhook as it is to be asked about a request; `None` if it is not about the request.
+fn turn<'c>(
+    call: &Call<'_>,
+    (step, webhook): (Step, &'c Value),
+    attributes: &Attributes,
+    new: Option<&Value>,
+    old: Option<&Value>,
+) -> Result<Option<WebhookTurn<'c>>, ApiError> {
+    let equivalent = webhook["matchPolicy"] != "Exact";
+    let Some(form) = attributes.matched(&webhook["rules"], equivalent) else { return Ok(None) };
+    if !attributes.in_selected_namespace(&webhook["namespaceSelector"])
+        || !attributes.is_selected_object(&webhook["objectSelector"])
     {
-        let equivalent = webhook["matchPolicy"] != "Exact";
-        let Some(form) = attributes.matched(&webhook["rules"], equivalent) else { continue };
-        if !attributes.in_selected_namespace(&webhook["namespaceSelector"])
-            || !attributes.is_selected_object(&webhook["objectSelector"])
-        {
-            continue;
-        }
-        let name = webhook["name"].as_str().unwrap_or_default();
-        let asked = WebhookTurn { webhook, name, step, form };
-        if conditions_hold(call, &asked, attributes, new, old)? {
-            found.push(asked);
-        }
+        return Ok(None);
     }
-    Ok(found)
+    let name = webhook["name"].as_str().unwrap_or_default();
+    let turn = WebhookTurn { webhook, name, step, form };
+    Ok(conditions_hold(call, &turn, attributes, new, old)?.then_some(turn))
 }
 
 fn conditions_hold(
@@ -162,6 +170,9 @@ impl WebhookTurn<'_> {
             Ok(answer) => answer,
             Err(failure) => return self.failed("failed to call webhook", &failure),
         };
+        if let Err(why) = review::undecodable(self.version(), &answer) {
+            return self.failed("failed to call webhook", &WebhookFailure::unavailable(why));
+        }
         let mutates = matches!(self.step, Step::Admit);
         match review::decision((self.name, self.version()), &attributes.uid, &answer, mutates) {
             Ok(Decision { refused: Some(error), warnings, .. }) => {
@@ -171,7 +182,10 @@ impl WebhookTurn<'_> {
             }
             Ok(Decision { patch, warnings, .. }) => {
                 call.note_all(warnings);
-                (Ok(patch), WebhookEnd::Allowed)
+                match patch.map_or(Ok(None), |patch| patch.operations()) {
+                    Ok(operations) => (Ok(operations), WebhookEnd::Allowed),
+                    Err(why) => self.failed_because(&WebhookFailure::unavailable(why)),
+                }
             }
             Err(why) => self.failed("received invalid webhook response", &WebhookFailure::unavailable(why)),
         }
@@ -179,10 +193,16 @@ impl WebhookTurn<'_> {
 
     /// Applies the failure policy of a webhook that gave no decision.
     fn failed(&self, step: &str, failure: &WebhookFailure) -> (Result<Option<Value>, ApiError>, WebhookEnd) {
+        let message = format!("{step}: {failure}");
+        self.failed_because(&WebhookFailure { message, ..*failure })
+    }
+
+    /// The same for a failure whose message says where it happened.
+    fn failed_because(&self, failure: &WebhookFailure) -> (Result<Option<Value>, ApiError>, WebhookEnd) {
         if self.ignores_failure() {
             return (Ok(None), WebhookEnd::FailedOpen(failure.code));
         }
-        let why = format!("failed calling webhook {:?}: {step}: {failure}", self.name);
+        let why = format!("failed calling webhook {:?}: {failure}", self.name);
         (Err(ApiError::internal(why)), WebhookEnd::FailedClosed(failure.code))
     }
 
@@ -214,36 +234,40 @@ fn no_answer() -> WebhookAnswer {
     Err("no answer".to_owned()).into()
 }
 
-/// Lets webhooks change an object, one after the other. Those that ask for it are asked again, once, where the object
-/// was changed after them.
+/// Lets webhooks change an object, one after the other: whether the next one is asked is decided about the object as it has
+/// become. Those that ask for it are asked again, once, where the object was changed after them.
 pub(crate) fn mutate(
     call: &Call<'_>,
     configured: &Configured,
-    attributes: &Attributes,
+    attributes: &mut Attributes,
     new: &mut Value,
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
-    let webhooks = asked(call, (Step::Admit, &configured.mutating_webhooks), attributes, Some(new), old)?;
-    let mut seen: Vec<Value> = Vec::with_capacity(webhooks.len());
-    for webhook in &webhooks {
-        ask(call, webhook, attributes, new, old)?;
-        seen.push(new.clone());
+    let mut asked_before = Vec::new();
+    for webhook in webhooks_of(&configured.mutating_webhooks) {
+        if ask(call, webhook, attributes, new, old)? {
+            asked_before.push((webhook, new.clone()));
+        }
     }
-    for (webhook, left_as) in webhooks.iter().zip(seen) {
-        if webhook.webhook["reinvocationPolicy"] == "IfNeeded" && left_as != *new {
+    for (webhook, left_as) in asked_before {
+        if webhook["reinvocationPolicy"] == "IfNeeded" && left_as != *new {
             ask(call, webhook, attributes, new, old)?;
         }
     }
     Ok(())
 }
 
+/// Asks a webhook if the request, with the object as it is now, concerns it; `false` if it does not.
 fn ask(
     call: &Call<'_>,
-    webhook: &WebhookTurn<'_>,
-    attributes: &Attributes,
+    webhook: &Value,
+    attributes: &mut Attributes,
     new: &mut Value,
     old: Option<&Value>,
-) -> Result<(), ApiError> {
+) -> Result<bool, ApiError> {
+    attributes.see(new);
+    let turn = turn(call, (Step::Admit, webhook), attributes, Some(new), old)?;
+    let Some(webhook) = &turn else { return Ok(false) };
     let (patch, took, mut end) = answered(call, webhook, attributes, Some(new), old)?;
     let changed = match patch {
         Ok(Some(patch)) => {
@@ -252,7 +276,7 @@ fn ask(
         other => other.map(drop),
     };
     webhook.report(call, attributes, took, end);
-    changed
+    changed.map(|()| true)
 }
 
 /// Asks mutating webhooks about a deletion: they can refuse it, and have nothing to change.
@@ -265,7 +289,7 @@ pub(crate) fn admit_deletion(
     for webhook in &asked(call, (Step::Admit, &configured.mutating_webhooks), attributes, None, old)? {
         let (patch, took, mut end) = answered(call, webhook, attributes, None, old)?;
         let admitted = match patch {
-            Ok(Some(patch)) if patch.as_array().is_some_and(|patch| !patch.is_empty()) => {
+            Ok(Some(_)) => {
                 end = WebhookEnd::NotApplied;
                 Err(ApiError::internal(format!(
                     "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
@@ -307,9 +331,7 @@ fn apply(
 ) -> Result<(), ApiError> {
     let mut changed = attributes.converted(call, &webhook.form, new)?;
     // A patch that does not apply is an error whatever the failure policy says: the webhook did answer.
-    if !patch::json_patch_of_policy(&mut changed, patch).map_err(ApiError::internal)? {
-        return Err(ApiError::internal("a test of the patch failed"));
-    }
+    patch::json_patch_of_webhook(&mut changed, patch).map_err(ApiError::internal)?;
     *new = attributes.converted_back(call, &webhook.form, changed)?;
     Ok(())
 }
