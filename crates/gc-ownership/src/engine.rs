@@ -65,6 +65,10 @@ pub struct Engine {
     pub(crate) retries: Retries,
     /// Objects that a second resource shows as well, and the one that did last.
     views: BTreeMap<NodeId, ResourceIndex>,
+    /// Objects with dependents that our DELETE has ended, by its answer. Their watch has yet to report that.
+    ended: BTreeSet<NodeId>,
+    /// Objects to be read once the request about them that is in flight has its outcome, whatever that says.
+    rereads: BTreeSet<NodeId>,
     counters: Counters,
 }
 
@@ -86,6 +90,8 @@ impl Engine {
             barriers: Barriers::default(),
             retries: Retries::default(),
             views: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            rereads: BTreeSet::new(),
             counters: Counters::default(),
             config,
         }
@@ -237,6 +243,7 @@ impl Engine {
     pub fn only_polls_left(&self) -> bool {
         self.effects.in_flight() == 0
             && self.lanes.queued() == 0
+            && self.verifications.are_queued_settled(&self.config)
             && self.clock.timers().all(|timer| match timer {
                 Timer::OwnerRead(identity) => self.verifications.is_settled(identity, &self.config),
                 Timer::StartUp => true,
@@ -327,7 +334,8 @@ impl Engine {
         broken.extend(self.retries.verify());
         broken.extend(self.verifications.verify(|owner| self.graph.is_live(owner)));
         broken.extend(self.barriers.verify());
-        let in_tables = self.waiting.keys().chain(self.views.keys()).copied();
+        let in_tables =
+            self.waiting.keys().chain(self.views.keys()).chain(&self.ended).chain(&self.rereads).copied();
         for node in in_tables.chain(self.retries.iter().map(|(node, _)| node)) {
             if !self.graph.has(node, Flag::OBSERVED) {
                 broken.push(format!("node {node} is in a table and not there"));

@@ -59,7 +59,8 @@ impl Flag {
     pub(crate) const DIRTY: Self = Self(1 << 9);
     /// A request was applied; none further is made until the object is observed changed.
     pub(crate) const GRANTED: Self = Self(1 << 10);
-    /// The server disagreed with the observations: read it before anything else.
+    /// The server disagreed with the observations: read it before anything else. With `GONE`: its watch has reported the removal, and
+    /// nothing else has.
     pub(crate) const UNCLEAR: Self = Self(1 << 11);
     /// Just read; an unknown version is not a reason to read it again.
     pub(crate) const FRESH: Self = Self(1 << 12);
@@ -354,6 +355,16 @@ impl Graph {
         self.index.find(hash(node.uid), |&other| other == id).is_some()
     }
 
+    /// Reports whether the watch of a node's resource has reported its removal, and nothing else has.
+    pub(crate) fn is_reported_gone(&self, id: NodeId) -> bool {
+        self.has(id, Flag::GONE) && self.has(id, Flag::UNCLEAR)
+    }
+
+    /// A second answer has confirmed the removal that a watch has reported.
+    pub(crate) fn confirm_gone(&mut self, id: NodeId) {
+        self.set(id, Flag::UNCLEAR, false);
+    }
+
     // ---- observation ----
 
     /// Finds or creates the node of an observed object and sets its identity. Returns the node and whether its
@@ -387,7 +398,9 @@ impl Graph {
         node.namespace = namespace;
         node.resource = resource;
         node.flags |= Flag::OBSERVED.0;
-        node.flags &= !(Flag::GONE.0 | Flag::GONE_BY_READ.0);
+        if !seen {
+            node.flags &= !(Flag::GONE.0 | Flag::GONE_BY_READ.0 | Flag::UNCLEAR.0);
+        }
         (id, true)
     }
 
@@ -557,6 +570,10 @@ impl Graph {
                 node.version = version.0;
                 node.flags |= Flag::GONE.0;
             }
+            Departure::Reported(version) => {
+                node.version = version.0;
+                node.flags |= Flag::GONE.0 | Flag::UNCLEAR.0;
+            }
             Departure::ReadAbsent(milliseconds) => {
                 node.version = u64::try_from(milliseconds).unwrap_or_default();
                 node.flags |= Flag::GONE.0 | Flag::GONE_BY_READ.0;
@@ -569,7 +586,7 @@ impl Graph {
     /// A node that was gone is no longer known to be gone.
     pub(crate) fn forget_place(&mut self, id: NodeId) {
         let node = self.nodes.get_mut(id);
-        node.flags &= !(Flag::GONE.0 | Flag::GONE_BY_READ.0);
+        node.flags &= !(Flag::GONE.0 | Flag::GONE_BY_READ.0 | Flag::UNCLEAR.0);
         node.version = 0;
         node.resource = NO_RESOURCE;
         let former = std::mem::replace(&mut node.namespace, CLUSTER);
@@ -729,8 +746,10 @@ impl Graph {
 /// Way in which a node is removed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Departure {
-    /// Its removal was observed, at this version.
+    /// Its removal was observed, at this version, after our DELETE of it was answered.
     Removed(ResourceVersion),
+    /// Its watch has reported the removal, at this version. One event proves nothing.
+    Reported(ResourceVersion),
     /// A live read proved it absent at this time (milliseconds since the epoch).
     ReadAbsent(i64),
     /// Its resource is no longer served, or a list does not contain it: this proves nothing.

@@ -91,7 +91,7 @@ fn progress_of_a_history_that_is_no_more_ends_no_waiting() {
 
 /// Performs effects; a DELETE is answered as the real adapter does, without the object.
 fn drain_plainly(bench: &mut Bench) {
-    while let Some(effect) = bench.engine.poll_effect() {
+    while let Some(effect) = bench.next_effect() {
         let Request::Delete { .. } = effect.request else {
             bench.perform(&effect);
             continue;
@@ -188,7 +188,7 @@ fn an_owner_that_a_list_shows_again_may_have_stopped_waiting() {
         let behind = if is_known { bench.model.clone() } else { nothing };
         bench.delete("Secret/a@n", Foreground);
         let removal = loop {
-            let effect = bench.engine.poll_effect().unwrap();
+            let effect = bench.next_effect().unwrap();
             if matches!(effect.request, Request::RemoveFinalizer { .. }) {
                 break effect;
             }
@@ -296,12 +296,12 @@ fn queues_stay_bounded_while_objects_come_and_go_and_nothing_is_answered() {
     bench.unchecked = true;
     bench.add("Secret/a@n", &[]).add("Pod/first@n", &["Secret/a"]).drain();
     bench.delete("Secret/a@n", Background);
-    let first = bench.engine.poll_effect().unwrap();
+    let first = bench.next_effect().unwrap();
     for round in 0..20_000 {
         // Its owner was never observed, so it is queued for a turn that does not come; then it is removed.
         let name = format!("Pod/p{round}@n");
         bench.add(&name, &[&format!("Secret/s{}", round % 7)]);
-        assert_eq!(bench.engine.poll_effect(), None);
+        assert_eq!(bench.next_effect(), None);
         let removed = bench.model.force_remove(&key(&name)).unwrap();
         bench.deliver(removed);
         if round % 1_000 == 0 {
@@ -356,7 +356,7 @@ fn a_request_holds_up_every_owner_of_its_object() {
         .add("Pod/p@n", &["Secret/x", "Secret/b"])
         .drain();
     bench.delete("Secret/b@n", Foreground);
-    let effects: Vec<Effect> = std::iter::from_fn(|| bench.engine.poll_effect()).collect();
+    let effects: Vec<Effect> = std::iter::from_fn(|| bench.next_effect()).collect();
     let shown: Vec<String> = effects.iter().map(|effect| show_request(&effect.request)).collect();
     assert_eq!(shown, ["owners Pod/p@n [x]"]);
     for effect in &effects {
@@ -374,7 +374,7 @@ fn what_went_while_history_was_in_doubt_is_not_waited_for() {
     bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a!"]).add("ConfigMap/y@n", &[]).drain();
     let found = bench.model.get(&key("Pod/p@n")).unwrap().clone();
     bench.delete("Secret/a@n", Foreground);
-    let delete = bench.engine.poll_effect().unwrap();
+    let delete = bench.next_effect().unwrap();
     assert_eq!(show_request(&delete.request), "delete Pod/p@n Background");
     for event in bench.model.answer(&delete.request).events {
         bench.deliver(event);
@@ -396,7 +396,7 @@ fn nothing_is_asked_again_about_an_object_that_a_list_lost_and_the_watch_brought
     bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
     let pod = bench.model.get(&key("Pod/p@n")).unwrap().clone();
     bench.delete("Secret/a@n", Background);
-    let delete = bench.engine.poll_effect().unwrap();
+    let delete = bench.next_effect().unwrap();
     assert_eq!(show_request(&delete.request), "delete Pod/p@n Background");
     // On its way, the object is lost by an outdated list, and comes back unchanged.
     sync_from(&mut bench, "Pod", &behind);
@@ -435,7 +435,7 @@ fn a_change_that_was_not_needed_is_followed_by_a_look() {
     let mut bench = Bench::new();
     bench.add("Secret/a@n", &[]).add("ConfigMap/j@n", &["Secret/a"]).drain();
     bench.delete("Secret/a@n", Orphan);
-    let change = bench.engine.poll_effect().unwrap();
+    let change = bench.next_effect().unwrap();
     assert_eq!(show_request(&change.request), "owners ConfigMap/j@n []");
     let mut another = bench.model.get(&key("ConfigMap/j@n")).unwrap().clone();
     another.owners.clear();
@@ -448,7 +448,7 @@ fn a_change_that_was_not_needed_is_followed_by_a_look() {
     let mut asked = Vec::new();
     for second in 0..60 {
         bench.engine.handle(Event::Tick(Timestamp(bench.now + 1_000 * second)));
-        while let Some(effect) = bench.engine.poll_effect() {
+        while let Some(effect) = bench.next_effect() {
             let outcome = match &effect.request {
                 Request::Read { key } if *key == another.key => Outcome::Found(another.clone()),
                 Request::Barrier { .. } => Outcome::Applied(None),
@@ -475,14 +475,14 @@ fn what_a_turn_decides_is_sent_at_once_or_never() {
     bench.add("Pod/p@n", &["Secret/a", "Secret/b"]);
     let backup = bench.model.clone();
     bench.delete("Secret/a@n", Orphan).catch_up("Pod");
-    let first = bench.engine.poll_effect().map(|effect| show_request(&effect.request));
+    let first = bench.next_effect().map(|effect| show_request(&effect.request));
     assert_eq!(first.as_deref(), Some("owners Pod/p@n [b]"));
     // The backup does not contain the deletion.
     bench.lagging.clear();
     bench.model = backup;
     bench.sync("Secret");
     bench.sync("Pod");
-    let later = std::iter::from_fn(|| bench.engine.poll_effect());
+    let later = std::iter::from_fn(|| bench.next_effect());
     let later: Vec<String> = later.map(|effect| show_request(&effect.request)).collect();
     assert!(
         later.iter().all(|request| request.starts_with("note") || request.starts_with("read")),
@@ -501,7 +501,7 @@ fn a_place_that_one_left_holds_up_the_owner_of_the_next() {
     bench.deliver(removed);
     // The next one reuses its number, and has another owner.
     bench.add("Pod/next@n", &["Secret/b"]).delete("Secret/b@n", Foreground);
-    let effects: Vec<Effect> = std::iter::from_fn(|| bench.engine.poll_effect()).collect();
+    let effects: Vec<Effect> = std::iter::from_fn(|| bench.next_effect()).collect();
     let shown: Vec<String> = effects.iter().map(|effect| show_request(&effect.request)).collect();
     assert_eq!(shown, ["delete Pod/next@n Background"]);
     for effect in &effects {

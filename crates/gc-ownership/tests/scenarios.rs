@@ -451,8 +451,8 @@ const SCENARIOS: &[Scenario] = &[
             bench.delete("Pod/a@n", Foreground).run_for(LONG);
         },
         log: &[
-            "delete Pod/b@n Foreground", "owners Pod/a@n [b]", "unfinalize Pod/b@n foregroundDeletion",
-            "unfinalize Pod/a@n foregroundDeletion",
+            "delete Pod/b@n Foreground", "owners Pod/b@n [a]", "unfinalize Pod/a@n foregroundDeletion",
+            "unfinalize Pod/b@n foregroundDeletion",
         ],
         world: &[],
     },
@@ -463,7 +463,7 @@ const SCENARIOS: &[Scenario] = &[
             bench.delete("Pod/a@n", Foreground).delete("Pod/b@n", Foreground).run_for(LONG);
         },
         log: &[
-            "owners Pod/b@n [a]", "unfinalize Pod/a@n foregroundDeletion", "unfinalize Pod/b@n foregroundDeletion",
+            "owners Pod/a@n [b]", "unfinalize Pod/b@n foregroundDeletion", "unfinalize Pod/a@n foregroundDeletion",
         ],
         world: &[],
     },

@@ -157,7 +157,7 @@ fn g115_requests_in_flight_are_bounded_and_a_small_cascade_is_not_starved() {
     bench.drain();
     bench.delete("Secret/giant@n", Orphan).delete("Secret/small@n", Background);
     let mut flight = Vec::new();
-    while let Some(effect) = bench.engine.poll_effect() {
+    while let Some(effect) = bench.next_effect() {
         flight.push(support::show_request(&effect.request));
     }
     assert_eq!(flight.len(), 8);

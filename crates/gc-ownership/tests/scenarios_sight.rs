@@ -23,6 +23,7 @@ fn resumes(bench: &mut Bench, kind: &str) {
 #[test]
 fn an_owner_whose_removal_was_seen_is_read_while_its_watch_is_broken() {
     let mut bench = Bench::new();
+    bench.log_confirmations = true;
     bench.add("Secret/a@n", &[]).add("Pod/p@n", &["Secret/a"]).drain();
     bench.delete("Secret/a@n", Background);
     breaks(&mut bench, "Secret");
@@ -40,6 +41,7 @@ fn an_owner_whose_removal_was_seen_is_read_while_its_watch_is_broken() {
 #[test]
 fn an_owner_that_is_really_gone_is_read_once_for_all_its_dependents() {
     let mut bench = Bench::new();
+    bench.log_confirmations = true;
     bench.add("Secret/a@n", &[]);
     for number in 0..50 {
         bench.add(&format!("Pod/p{number}@n"), &["Secret/a"]);

@@ -433,8 +433,12 @@ impl Collector {
 
     fn send_list(&mut self, list: List, server: &Server, now: i64) {
         let is_second = list.not_older_than.is_none();
-        if self.saboteur.is(Defect::BarrierNotMade) || is_second && self.saboteur.is(Defect::SecondListUnmade)
-        {
+        let takes_for_made = match self.saboteur.defect {
+            Some(Defect::BarrierNotMade) => true,
+            Some(Defect::SecondListUnmade | Defect::BookmarkBelieved) => is_second,
+            _ => false,
+        };
+        if takes_for_made {
             let (end, signal) = (ListEnd::Complete, Some(Signal::Answered));
             self.take_list_end(list.number, end, signal, now);
             return;

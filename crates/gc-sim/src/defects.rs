@@ -120,6 +120,10 @@ pub enum Defect {
     RecreationBelieved,
     UnversionedRemovalBelieved,
     MisnamedRemovalBelieved,
+    ReportedRemovalBelieved,
+    ReportedWaitingBelieved,
+    ReportedOrphaningBelieved,
+    BookmarkBelieved,
 }
 
 impl Defect {
@@ -145,9 +149,30 @@ impl Defect {
             Self::RecreationBelieved => &[Lie::OtherUids],
             Self::UnversionedRemovalBelieved => &[Lie::RemovedUnversioned],
             Self::MisnamedRemovalBelieved => &[Lie::RemovedUnderAnotherName],
+            Self::ReportedRemovalBelieved => &[Lie::RemovedLater],
+            Self::ReportedWaitingBelieved => &[Lie::MarkedWaiting],
+            Self::ReportedOrphaningBelieved => &[Lie::MarkedOrphaning],
+            Self::BookmarkBelieved => &[Lie::BookmarkWhileOrphaning],
             _ if self.is_credulity() => &Lie::OMISSIONS,
             _ => &[],
         }
+    }
+
+    /// Reports whether it believes a removal that a watch reports, without a second answer.
+    #[must_use]
+    pub fn believes_removals(self) -> bool {
+        matches!(
+            self,
+            Self::RemovedByName
+                | Self::OwnersByName
+                | Self::ListRemoves
+                | Self::RemovalBelieved
+                | Self::EmptyObjectBelieved
+                | Self::RecreationBelieved
+                | Self::UnversionedRemovalBelieved
+                | Self::MisnamedRemovalBelieved
+                | Self::ReportedRemovalBelieved
+        )
     }
 
     /// Reports whether it can be noticed in such a world at all. (They are in groups: of ownership and restraints, of
@@ -180,7 +205,7 @@ impl Defect {
 }
 
 /// Every defect, its name on the command line, and what it is.
-pub const DEFECTS: [(Defect, &str, &str); 110] = [
+pub const DEFECTS: [(Defect, &str, &str); 114] = [
     (Defect::NoVersionGuard, "no-version-guard", "a DELETE without the resourceVersion of the verdict"),
     (Defect::NoGuardAtAll, "no-guard", "a DELETE without any precondition"),
     (Defect::OwnersUnguarded, "owners-unguarded", "references are patched without UID and version"),
@@ -446,6 +471,26 @@ pub const DEFECTS: [(Defect, &str, &str); 110] = [
         Defect::MisnamedRemovalBelieved,
         "misnamed-removal-believed",
         "a removal under the name of another object counts as that of the object with its UID",
+    ),
+    (
+        Defect::ReportedRemovalBelieved,
+        "reported-removal-believed",
+        "a removal at a later version is believed without a second answer",
+    ),
+    (
+        Defect::ReportedWaitingBelieved,
+        "reported-waiting-believed",
+        "an event that an owner waits is believed without a second answer",
+    ),
+    (
+        Defect::ReportedOrphaningBelieved,
+        "reported-orphaning-believed",
+        "an event that an owner orphans is believed without a second answer",
+    ),
+    (
+        Defect::BookmarkBelieved,
+        "bookmark-believed",
+        "the progress of a watch stands in for the list that is to check it",
     ),
 ];
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use gc_registry::api::{Object, ObjectList};
 use gc_registry::error::ApiError;
-use gc_types::Uid;
+use gc_types::{Coordinates, DeletionState, ObservedObject, OwnerReference, Uid};
 
 use crate::kinds::{KINDS, Kind};
 use crate::metadata::Metadata;
@@ -26,12 +26,17 @@ const BEHIND: u64 = 12;
 const AHEAD: u64 = 7;
 /// The lies of some worlds by the remainder of their seed; the seeds of all other worlds keep the lie that they had before there were
 /// these.
-const BY_REMAINDER: [(u64, Lie); 5] = [
+const BY_REMAINDER: [(u64, Lie); 10] = [
     (0, Lie::OtherUids),
     (4, Lie::RemovedUnversioned),
     (8, Lie::RemovedUnderAnotherName),
     (12, Lie::AddedElsewhere),
     (16, Lie::BookmarkAhead),
+    (2, Lie::RemovedLater),
+    (6, Lie::MarkedWaiting),
+    (10, Lie::MarkedOrphaning),
+    (14, Lie::BookmarkWhileOrphaning),
+    (18, Lie::OwnedByAbsent),
 ];
 /// What seeds are divided by for that.
 const WORLDS_PER_LIE: u64 = 23;
@@ -73,6 +78,16 @@ pub enum Lie {
     AddedElsewhere,
     /// A watch says that it is further than the server.
     BookmarkAhead,
+    /// A watch reports the removal of what lives, as of a later version.
+    RemovedLater,
+    /// A watch shows, at a later version, that an object waits for its dependents, which is not being deleted.
+    MarkedWaiting,
+    /// A watch shows, at a later version, that an object orphans its dependents, which is not being deleted.
+    MarkedOrphaning,
+    /// A watch says that it is further than the server while an owner begins to orphan its dependents.
+    BookmarkWhileOrphaning,
+    /// A watch shows, at a later version, that an object has an owner which does not exist.
+    OwnedByAbsent,
     /// A live read is answered with 404 about another object.
     NotFoundOther,
     /// A live read is answered with 404 about the same name in another resource.
@@ -110,7 +125,7 @@ pub enum LieChannel {
 
 impl Lie {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 32] = [
         Self::Empty,
         Self::Short,
         Self::Twice,
@@ -138,6 +153,11 @@ impl Lie {
         Self::RemovedUnderAnotherName,
         Self::AddedElsewhere,
         Self::BookmarkAhead,
+        Self::RemovedLater,
+        Self::MarkedWaiting,
+        Self::MarkedOrphaning,
+        Self::BookmarkWhileOrphaning,
+        Self::OwnedByAbsent,
     ];
 
     /// Those that leave objects out of the list of a watch.
@@ -165,6 +185,11 @@ impl Lie {
             Self::RemovedUnderAnotherName => "lies: DELETED under another name",
             Self::AddedElsewhere => "lies: ADDED in another resource",
             Self::BookmarkAhead => "lies: a bookmark ahead of the server",
+            Self::RemovedLater => "lies: DELETED of a later version",
+            Self::MarkedWaiting => "lies: MODIFIED that waits",
+            Self::MarkedOrphaning => "lies: MODIFIED that orphans",
+            Self::BookmarkWhileOrphaning => "lies: a bookmark ahead of an owner that orphans",
+            Self::OwnedByAbsent => "lies: MODIFIED with an absent owner",
             Self::NotFoundOther => "lies: 404 about another object",
             Self::NotFoundElsewhere => "lies: 404 about another resource",
             Self::NotFoundNameless => "lies: 404 about nothing",
@@ -198,7 +223,12 @@ impl Lie {
             | Self::RemovedUnversioned
             | Self::RemovedUnderAnotherName
             | Self::AddedElsewhere
-            | Self::BookmarkAhead => LieChannel::Watches,
+            | Self::BookmarkAhead
+            | Self::RemovedLater
+            | Self::MarkedWaiting
+            | Self::MarkedOrphaning
+            | Self::BookmarkWhileOrphaning
+            | Self::OwnedByAbsent => LieChannel::Watches,
             Self::NotFoundOther
             | Self::NotFoundElsewhere
             | Self::NotFoundNameless
@@ -287,6 +317,8 @@ pub(crate) fn another_uid(uid: &Uid) -> Uid {
 pub(crate) enum LiarEvent {
     /// The object is there.
     Added(Arc<Object>),
+    /// The object is there at this version, and so.
+    Changed { object: Arc<Object>, version: u64, change: fn(&mut ObservedObject) },
     /// It was removed at this version, under its own name if none is given.
     Removed { object: Arc<Object>, version: u64, name: Option<&'static str> },
     /// The watch is this far.
@@ -304,6 +336,13 @@ pub(crate) fn event_instead((lie, salt): (Lie, u64), kind: &Kind, server: &Serve
         is_other.then(|| living_object(other, salt, server)).flatten()
     };
     let now = server.revision();
+    let changed = |change| {
+        living_object(kind, salt, server).map(|object| LiarEvent::Changed {
+            object,
+            version: now + 1,
+            change,
+        })
+    };
     match lie {
         Lie::Revived => gone_object(kind, salt, server).map(LiarEvent::Added),
         Lie::RemovedBefore => removed(1, None),
@@ -314,8 +353,39 @@ pub(crate) fn event_instead((lie, salt): (Lie, u64), kind: &Kind, server: &Serve
         }
         Lie::AddedElsewhere => elsewhere().map(LiarEvent::Added),
         Lie::BookmarkAhead => Some(LiarEvent::Progress(now + AHEAD)),
+        Lie::BookmarkWhileOrphaning if orphans(server) => Some(LiarEvent::Progress(now + AHEAD)),
+        Lie::RemovedLater => removed(now + 1, None),
+        Lie::MarkedWaiting => changed(|object| {
+            object.deletion = DeletionState { deleting: true, foreground: true, ..object.deletion };
+        }),
+        Lie::MarkedOrphaning => changed(|object| {
+            object.deletion = DeletionState { deleting: true, orphan: true, ..object.deletion };
+        }),
+        Lie::OwnedByAbsent => changed(|object| {
+            object.owners = vec![OwnerReference {
+                coordinates: Coordinates {
+                    api_version: "v1".into(),
+                    kind: "ConfigMap".into(),
+                    name: "absent".into(),
+                    uid: Uid::new("00000000-0000-4000-8000-000000000000"),
+                },
+                controller: None,
+                block_owner_deletion: None,
+            }]
+            .into();
+        }),
         _ => None,
     }
+}
+
+/// Returns true if an owner orphans its dependents.
+fn orphans(server: &Server) -> bool {
+    KINDS.iter().filter_map(|kind| server.list(kind, "", None)?.ok()).any(|list| {
+        list.items
+            .iter()
+            .filter_map(|item| Metadata::of(item))
+            .any(|metadata| metadata.deletion_timestamp.is_some() && metadata.finalizers.contains(&"orphan"))
+    })
 }
 
 fn living_object(kind: &Kind, salt: u64, server: &Server) -> Option<Arc<Object>> {

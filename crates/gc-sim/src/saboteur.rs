@@ -9,8 +9,8 @@ use gc_controller::barriers::ListEnd;
 use gc_controller::concurrency::{ConcurrencyOptions, Signal};
 use gc_controller::requests;
 use gc_types::{
-    Effect, Event, FinalizerName, Marks, ObjectKey, ObservedObject, Outcome, PropagationPolicy, Request,
-    ResourceId, ResourceVersion, Scope, Uid,
+    DeletionState, Effect, Event, Evidence, FinalizerName, Marks, ObjectKey, ObservedObject, Outcome,
+    PropagationPolicy, Request, ResourceId, ResourceVersion, Scope, Uid,
 };
 use serde_json::Value;
 
@@ -249,6 +249,36 @@ impl Saboteur {
             _ => {}
         }
         facts
+    }
+
+    /// The outcome that a read of an owner has without being sent, if its watch is believed in its place.
+    #[must_use]
+    pub fn confirmed(&self, effect: &Effect) -> Option<Outcome> {
+        let (defect, Request::Read { key }) = (self.defect?, &effect.request) else { return None };
+        let waits = |owner: &Uid, orphan: bool| {
+            let deletion =
+                DeletionState { deleting: true, foreground: !orphan, orphan, ..DeletionState::default() };
+            let (key, uid, resource_version) = (key.clone(), owner.clone(), ResourceVersion(1));
+            let owners = smallvec::SmallVec::new();
+            Some(Outcome::Found(ObservedObject {
+                key,
+                uid,
+                resource_version,
+                owners,
+                deletion,
+                recreator: None,
+            }))
+        };
+        match effect.reason.evidence.first()? {
+            Evidence::RemovalSeen { .. } if defect.believes_removals() => Some(Outcome::Absent),
+            Evidence::Waiting { owner, .. } if defect == Defect::ReportedWaitingBelieved => {
+                waits(owner, false)
+            }
+            Evidence::Orphaning { owner, .. } if defect == Defect::ReportedOrphaningBelieved => {
+                waits(owner, true)
+            }
+            _ => None,
+        }
     }
 
     /// The outcome that a request has without being sent.

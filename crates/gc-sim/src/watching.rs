@@ -166,6 +166,12 @@ impl Watcher {
                 let Some(observed) = observed(&object, id) else { return };
                 events.push((Event::Observed(observed), Some(object)));
             }
+            LiarEvent::Changed { object, version, change } => {
+                let Some(mut observed) = observed(&object, id) else { return };
+                observed.resource_version = ResourceVersion(version);
+                change(&mut observed);
+                events.push((Event::Observed(observed), None));
+            }
             LiarEvent::Removed { object, version, name } => {
                 let Some(removed) = removed(&object, id, version, name) else { return };
                 events.push((removed, None));

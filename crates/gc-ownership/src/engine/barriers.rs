@@ -15,7 +15,7 @@ use super::clock::{Clock, Timer};
 use super::config::Config;
 use super::effects::{Context, HeldLanes, ListedPlace, PendingEffect};
 use super::retry::backoff;
-use crate::graph::{CLUSTER, NodeId, Resource, ResourceIndex};
+use crate::graph::{CLUSTER, NodeId, ResourceIndex};
 
 /// Number of objects that an adapter reads with one request; decides whether one list of a whole resource is cheaper
 /// than a list of each namespace.
@@ -187,7 +187,7 @@ impl Barriers {
     /// The barrier of a resource has its answer. False if there is none.
     fn answered(
         &mut self,
-        ListedPlace { resource, namespace, .. }: ListedPlace,
+        ListedPlace { resource, namespace }: ListedPlace,
         effect: u64,
         outcome: &Outcome,
         config: &Config,
@@ -236,14 +236,10 @@ impl Engine {
         }
         // The answer applies to every owner that waits now, so it must be new enough for all of them.
         let all_comparable = self.waiting.keys().all(|&node| self.is_comparable(node, resource));
-        // A second list of what the watch has listed must be a list, and not the progress of that watch.
-        let needs_list =
-            self.waiting.iter().any(|(&node, waiting)| self.needs_second_list(node, waiting, resource));
+        // Where an owner orphans its dependents, the progress of the watch is one of two answers, and this must be the other.
+        let needs_list = self.waiting.iter().any(|(&node, waiting)| self.needs_list(node, waiting, resource));
         let highest = self.waiting.values().map(|waiting| waiting.mark).max();
         let at_least = highest.filter(|_| all_comparable && !needs_list).unwrap_or(ResourceVersion::UNKNOWN);
-        let is_list = at_least == ResourceVersion::UNKNOWN;
-        let state = self.graph.resources.get(resource).filter(|_| is_list);
-        let repeats = state.and_then(Resource::repeatable_list);
         let namespace = self.barrier_namespace(resource);
         let request = Request::Barrier {
             resource: self.graph.resource_id(resource),
@@ -251,7 +247,7 @@ impl Engine {
             at_least,
         };
         let reason = Reason { verdict: Verdict::CatchUp, owners: Vec::new(), evidence: Vec::new() };
-        let context = Context::Barrier(ListedPlace { resource, namespace, repeats });
+        let context = Context::Barrier(ListedPlace { resource, namespace });
         self.effects.decide(PendingEffect { request, reason, context, lanes: HeldLanes::new() });
     }
 
@@ -285,11 +281,6 @@ impl Engine {
     /// The answer to a barrier.
     pub(super) fn barrier_done(&mut self, effect: u64, place: ListedPlace, outcome: &Outcome) {
         let (now, resource) = (self.clock.now(), place.resource);
-        if let (Outcome::Applied(_), Some(state)) = (outcome, self.graph.resources.get_mut(resource))
-            && place.repeats == Some(state.lists)
-        {
-            state.second_lists.add(place.namespace.clone());
-        }
         if self.barriers.answered(place, effect, outcome, &self.config, now) {
             self.wake_held(resource, None);
         }

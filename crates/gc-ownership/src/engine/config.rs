@@ -3,7 +3,8 @@
 /// Bounds and delays of the engine. The defaults are for production; tests and simulators shorten them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// False in a graph that answers questions: its objects were read one by one, and no watch delivers more of them.
+    /// False in a graph that answers questions: its objects were read one by one, no watch delivers more of them, and what is delivered needs
+    /// no second answer.
     pub awaits_lists: bool,
     /// Maximum number of effects in flight (returned and not yet `Done`).
     pub effects_in_flight: usize,

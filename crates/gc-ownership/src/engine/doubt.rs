@@ -1,5 +1,5 @@
-//! Objects that a list lacks, or that one view of them has lost. Both are suspicions: the owner is not proven gone, so that
-//! whatever it owns is decided on only after a live read; a dependent that is being orphaned is read itself.
+//! Objects that a list lacks, that one view of them has lost, or whose removal one watch reports. All are suspicions: the owner is not
+//! proven gone, so that whatever it owns is decided on only after a second answer; a dependent that is being orphaned is read itself.
 
 use gc_types::{ObjectKey, ResourceVersion};
 
@@ -61,7 +61,10 @@ impl Engine {
     }
 
     /// Reads an object before anything else is decided about it.
-    fn reread(&mut self, node: NodeId) {
+    pub(super) fn reread(&mut self, node: NodeId) {
+        if self.graph.has(node, Flag::IN_FLIGHT) {
+            self.rereads.insert(node);
+        }
         self.graph.set(node, Flag::GRANTED, false);
         self.graph.set(node, Flag::FRESH, false);
         self.graph.set(node, Flag::UNCLEAR, true);
@@ -95,8 +98,12 @@ impl Engine {
             // It is older than the object, does not say when it was removed, or is about the name of another one.
             let mark = self.graph.has(node, Flag::PARITY);
             self.doubt(node, mark);
-        } else {
+        } else if self.ended.contains(&node) || !self.config.awaits_lists {
             self.depart(node, Departure::Removed(version));
+        } else if self.is_being_orphaned(node) {
+            self.reread(node);
+        } else {
+            self.depart(node, Departure::Reported(version));
         }
     }
 
@@ -116,7 +123,7 @@ impl Engine {
         let mark = self.graph.resources.get(view).is_some_and(|state| state.parity);
         self.graph.set(node, Flag::PARITY, mark);
         self.reread(node);
-        self.update_waiting(node);
+        self.update_waiting(node, false);
         self.enqueue_dependents(node);
         true
     }

@@ -23,8 +23,6 @@ pub(super) enum Action {
 pub(super) struct ListedPlace {
     pub(super) resource: ResourceIndex,
     pub(super) namespace: Option<Arc<str>>,
-    /// The number of the watch's list that it repeats, if it is made from the store and that list was complete.
-    pub(super) repeats: Option<u64>,
 }
 
 /// The subject of an effect, for when its outcome comes.

@@ -14,6 +14,15 @@ pub(super) enum Source {
     List,
     /// The answer to one of our requests.
     Answer,
+    /// The answer to a read which shows an older version than a watch had delivered before it was sent: the server has never come
+    /// that far, or was restored.
+    Correction,
+}
+
+impl Source {
+    fn is_answer(self) -> bool {
+        matches!(self, Self::Answer | Self::Correction)
+    }
 }
 
 impl Engine {
@@ -71,7 +80,6 @@ impl Engine {
         self.lose_sight(resource);
         let Some(state) = self.graph.resources.get_mut(resource).filter(|state| state.served) else { return };
         state.confirmed = false;
-        state.list_begins();
         if !state.listing {
             state.listing = true;
             state.parity = !state.parity;
@@ -168,16 +176,19 @@ impl Engine {
                 return;
             };
             let was_delivered = state.info.comparable_versions && state.progress >= object.resource_version;
-            // With a request in flight, the object was known, and its removal was delivered after the list was made.
+            let awaiting = |orphan: bool| {
+                object.owners.iter().any(|owner| {
+                    let owner = self.graph.find(&owner.coordinates.uid);
+                    let waiting = owner.and_then(|owner| self.waiting.get(&owner));
+                    waiting.is_some_and(|waiting| waiting.orphan || !orphan)
+                })
+            };
+            // With a request in flight, the object was known, and its removal was delivered after the list was made. Where an owner
+            // orphans it, what the watch claims to have delivered does not count: the list was made to check that.
             let was_left_out = !object.owners.is_empty()
                 && self.effects.asked(&object.uid).is_none()
-                && state.should_have_listed(object.resource_version)
-                && !state.second_lists.cover(Some(&object.key.namespace));
-            let awaited = object.owners.iter().any(|owner| {
-                let owner = self.graph.find(&owner.coordinates.uid);
-                owner.is_some_and(|owner| self.graph.has(owner, Flag::WAITING))
-            });
-            if (was_delivered || !awaited) && !was_left_out {
+                && (state.should_have_listed(object.resource_version) || was_delivered && awaiting(true));
+            if (was_delivered || !awaiting(false)) && !was_left_out {
                 return;
             }
             // Since history went backwards, earlier deliveries no longer count; but if this history has
@@ -198,7 +209,7 @@ impl Engine {
         if !state.served {
             return;
         }
-        if source == Source::Answer {
+        if source.is_answer() {
             state.answered = state.answered.max(object.resource_version);
         }
         let (listing, parity, comparable, synced) =
@@ -210,14 +221,14 @@ impl Engine {
         if let Some(node) = known {
             let at = self.graph.resource(node);
             other_view = at != resource && self.graph.resources.get(at).is_some_and(|state| state.served);
-            if at == resource && source != Source::Answer {
+            if at == resource && !source.is_answer() {
                 if self.graph.has(node, Flag::PARITY) != parity
                     && let Some(state) = self.graph.resources.get_mut(resource)
                 {
                     state.confirmed = true;
                 }
                 self.graph.set(node, Flag::PARITY, parity);
-            } else if other_view && source != Source::Answer {
+            } else if other_view && !source.is_answer() {
                 self.seen_in_view(node, resource);
             }
             let present = self.graph.version(node);
@@ -225,7 +236,8 @@ impl Engine {
             // An answer of ours overtook the watch, or was overtaken by it. A list is authoritative: after a restored
             // backup versions are lower and right. A list made to catch up is not one of those. (Versions of one
             // object can be compared even where those of different resources cannot.)
-            let older = known_versions && version < present && source != Source::List;
+            let older =
+                known_versions && version < present && matches!(source, Source::Watch | Source::Answer);
             let relisted = source == Source::List && self.graph.has(node, Flag::GRANTED);
             // The same version can have another meaning only after a restored backup, which a list shows.
             let differs = source == Source::List
@@ -235,12 +247,15 @@ impl Engine {
                 if source == Source::Watch && comparable && synced && !older {
                     self.progressed(resource, version);
                 }
+                if source == Source::Answer && at == resource {
+                    self.shown(node, object);
+                }
                 return;
             }
         }
         // An object that only an answer of ours has shown must still appear in the list in progress, or be proven
         // gone by it.
-        let seen = parity != (listing && source == Source::Answer);
+        let seen = parity != (listing && source.is_answer());
         self.absorb(object, resource, known.filter(|_| other_view), seen, source);
         if source == Source::Watch && comparable && synced && !other_view {
             self.progressed(resource, version);
@@ -288,6 +303,9 @@ impl Engine {
             // The applied change shows in it, whatever its source: the watch will deliver nothing newer.
             self.graph.set(node, Flag::GRANTED, false);
         }
+        if new_version || source == Source::List {
+            self.ended.remove(&node);
+        }
         // After a removal with an unknown outcome, only a read shows whether the finalizer is gone.
         let finishing = self.finishing.contains(&node) && !self.graph.has(node, Flag::IN_FLIGHT);
         if (new_version && source == Source::Watch) || source == Source::List {
@@ -304,10 +322,19 @@ impl Engine {
             if placed {
                 self.end_waiting(node);
             }
-            self.update_waiting(node);
+            if deletion_changed {
+                // What reads have found before says nothing about it.
+                self.claims_confirmed(node);
+            }
+            self.update_waiting(node, source.is_answer() && other_view.is_none());
             if was_orphaning != (object.deletion.deleting && object.deletion.orphan) {
                 self.enqueue_dependents(node);
             }
+        }
+        match source {
+            Source::Answer | Source::Correction if other_view.is_none() => self.shown(node, object),
+            Source::List => self.doubt_waiting(node),
+            _ => {}
         }
         if owners_changed || deletion_changed || placed || new_version || source == Source::List {
             if owners_changed || deletion_changed {
@@ -360,7 +387,7 @@ impl Engine {
                 // First observed by its removal.
                 self.graph.place(uid, key, resource);
                 self.claims_confirmed(node);
-                self.depart(node, Departure::Removed(version));
+                self.depart(node, Departure::Reported(version));
             }
         }
         self.delivered(resource, version);
@@ -385,12 +412,14 @@ impl Engine {
 
     /// An object no longer exists.
     pub(super) fn depart(&mut self, node: NodeId, how: Departure) {
-        if matches!(how, Departure::Removed(_)) {
+        if matches!(how, Departure::Removed(_) | Departure::Reported(_)) {
             self.definition_removed(node);
         }
         self.end_waiting(node);
         self.retries.forget(node, &mut self.clock);
         self.views.remove(&node);
+        self.ended.remove(&node);
+        self.rereads.remove(&node);
         let unlinked = self.graph.depart(node, how);
         self.uncount(&unlinked);
         self.after_unlink(&unlinked);
@@ -398,11 +427,13 @@ impl Engine {
         if !self.graph.is_live(node) {
             return;
         }
-        if self.graph.has_dependents(node) {
-            self.enqueue_dependents(node);
-        } else {
+        if !self.graph.has_dependents(node) {
             self.release_claims(node);
             self.prune(node);
+        } else if self.graph.is_reported_gone(node) {
+            self.confirm_report(node);
+        } else {
+            self.enqueue_dependents(node);
         }
     }
 

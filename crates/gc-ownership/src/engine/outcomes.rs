@@ -15,7 +15,12 @@ impl Engine {
     pub(super) fn done(&mut self, effect: EffectId, outcome: Outcome) {
         let Some(flight) = self.effects.land(effect) else { return };
         match flight.context {
-            Context::Item(uid, action, asked_on) => self.item_done(&uid, action, asked_on, outcome),
+            Context::Item(uid, action, asked_on) => {
+                self.item_done(&uid, action, asked_on, outcome);
+                if let Some(node) = self.graph.find(&uid).filter(|node| self.rereads.remove(node)) {
+                    self.reread(node);
+                }
+            }
             Context::OwnerRead(identity, uid) => self.owner_read(&identity, &uid, outcome),
             Context::Barrier(place) => self.barrier_done(effect.0, place, &outcome),
             Context::RecordEvent => {}
@@ -40,7 +45,12 @@ impl Engine {
         let dirty = self.graph.has(node, Flag::DIRTY);
         self.graph.set(node, Flag::DIRTY, false);
         if !self.graph.has(node, Flag::OBSERVED) {
+            self.departure_answered(node, action, &outcome);
             return;
+        }
+        if action == Action::Delete && self.graph.has(node, Flag::WAITING) {
+            // Its watch was faster, and its dependents wait for this answer.
+            self.enqueue_dependents(node);
         }
         if let Outcome::Withheld(_) = outcome {
             self.hold(node);
@@ -80,6 +90,9 @@ impl Engine {
             Outcome::Applied(answer) => {
                 if action == Action::Delete {
                     self.counters.deletions += 1;
+                    if answer.is_none() && self.graph.has_dependents(node) {
+                        self.ended.insert(node);
+                    }
                 }
                 self.retries.forget(node, &mut self.clock);
                 if action != Action::Finalizer && self.graph.has(node, Flag::UNCLEAR) {
@@ -113,7 +126,12 @@ impl Engine {
                 if self.finishing.remove(&node) {
                     self.enqueue_dependents(node);
                 }
-                self.observed(&object, Source::Answer);
+                let known = self.graph.version(node);
+                let is_older =
+                    object.resource_version != ResourceVersion::UNKNOWN && object.resource_version < known;
+                // What the watch delivers while the read is under way may be newer.
+                let is_correction = is_older && action == Action::Read && known == asked_on;
+                self.observed(&object, if is_correction { Source::Correction } else { Source::Answer });
                 self.graph.set(node, Flag::UNCLEAR, false);
                 self.graph.set(node, Flag::FRESH, true);
                 self.enqueue(node);
@@ -133,6 +151,18 @@ impl Engine {
         if dirty {
             self.enqueue(node);
         }
+    }
+
+    /// The answer to a request about an object whose removal its watch has reported meanwhile. If that was a DELETE which has ended it,
+    /// both say the same; otherwise a read has to tell.
+    fn departure_answered(&mut self, node: NodeId, action: Action, outcome: &Outcome) {
+        if !self.graph.is_reported_gone(node) {
+            return;
+        }
+        if action == Action::Delete && matches!(outcome, Outcome::Applied(None) | Outcome::Absent) {
+            self.graph.confirm_gone(node);
+        }
+        self.enqueue_dependents(node);
     }
 
     fn retry(&mut self, node: NodeId, message: &str, retry_after: Option<u64>) {

@@ -68,8 +68,8 @@ impl Engine {
         }
     }
 
-    /// Removes the references to owners which orphan their dependents. True if there are any. (A reference with the
-    /// UID of such an owner and other coordinates is not a dependent's, and is decided on separately.)
+    /// Removes the references to owners which orphan their dependents. True if there are any, or if a live read has to tell. (A
+    /// reference with the UID of such an owner and other coordinates is not a dependent's, and is decided on separately.)
     fn release(&mut self, node: NodeId) -> bool {
         let orphaning = |edge: EdgeId| {
             let owner = self.graph.owner(edge);
@@ -80,9 +80,19 @@ impl Engine {
                 && self.graph.matches(edge)
                 && self.is_in_sight(self.graph.resource(owner))
         };
-        let dead: SmallVec<[EdgeId; 2]> = self.graph.edges_of(node).filter(|&edge| orphaning(edge)).collect();
+        let edges: SmallVec<[EdgeId; 2]> =
+            self.graph.edges_of(node).filter(|&edge| orphaning(edge)).collect();
+        let mut dead: SmallVec<[EdgeId; 2]> = SmallVec::new();
+        let mut is_unverified = false;
+        for edge in edges {
+            match self.class_of(edge) {
+                ReferenceState::Orphaning(_) => dead.push(edge),
+                ReferenceState::Unverified => is_unverified = true,
+                _ => {}
+            }
+        }
         if dead.is_empty() {
-            return false;
+            return is_unverified;
         }
         let evidence = dead
             .iter()
@@ -113,32 +123,36 @@ impl Engine {
     /// The state of each reference of an object; starts the live reads that this needs.
     pub(super) fn classify(&mut self, node: NodeId) -> Classes {
         let edges: SmallVec<[EdgeId; 2]> = self.graph.edges_of(node).collect();
-        edges
-            .into_iter()
-            .map(|edge| {
-                let class = match self.present_class(edge) {
-                    Some(class) => class,
-                    None => match self.graph.target(edge) {
-                        Target::UnknownKind | Target::InvalidScope => ReferenceState::Undecidable,
-                        Target::Place(resource, _) => {
-                            let tolerated = self.config.failures_before_undecidable;
-                            let verification = self.verification(edge, resource).clone();
-                            self.found_class(edge, &verification, tolerated)
-                        }
-                    },
-                };
-                (edge, class)
-            })
-            .collect()
+        edges.into_iter().map(|edge| (edge, self.class_of(edge))).collect()
     }
 
-    /// The state of a reference to where its owner is, or was; `None` if it leads elsewhere, or needs a live read.
+    /// The state of a reference; starts the live read that this needs.
+    fn class_of(&mut self, edge: EdgeId) -> ReferenceState {
+        if let Some(class) = self.present_class(edge) {
+            return class;
+        }
+        match self.graph.target(edge) {
+            Target::UnknownKind | Target::InvalidScope => ReferenceState::Undecidable,
+            Target::Place(resource, _) => {
+                let tolerated = self.config.failures_before_undecidable;
+                let verification = self.verification(edge, resource).clone();
+                self.found_class(edge, &verification, tolerated)
+            }
+        }
+    }
+
+    /// The state of a reference to where its owner is, or was; `None` if it leads elsewhere, or needs a live read: that an owner is gone,
+    /// or waits for its dependents, is believed when two answers say so. One is its watch; the other the answer to our DELETE of it,
+    /// to a read, or to the list of a barrier.
     pub(super) fn seen_class(&self, edge: EdgeId) -> Option<ReferenceState> {
         if !self.graph.matches(edge) && !self.graph.matched_before_its_kind_went(edge) {
             return None;
         }
         let owner = self.graph.owner(edge);
         let resource_version = self.graph.version(owner);
+        if self.graph.is_reported_gone(owner) && !self.is_definition_removed(owner) {
+            return self.is_being_deleted(owner).then_some(ReferenceState::Unverified);
+        }
         if self.graph.has(owner, Flag::GONE) {
             let uid = self.graph.uid(owner);
             return Some(ReferenceState::Absent(if self.graph.has(owner, Flag::GONE_BY_READ) {
@@ -152,7 +166,10 @@ impl Engine {
             return None;
         }
         let deletion = self.graph.deletion(owner);
-        Some(if deletion.deleting && deletion.orphan && owner != self.graph.dependent(edge) {
+        let orphans = deletion.orphan && owner != self.graph.dependent(edge);
+        Some(if deletion.deleting && (orphans || deletion.foreground) && !self.is_shown_waiting(owner) {
+            return self.is_being_deleted(owner).then_some(ReferenceState::Unverified);
+        } else if deletion.deleting && orphans {
             ReferenceState::Orphaning(Evidence::Orphaning { owner: self.graph.uid(owner), resource_version })
         } else if deletion.deleting && deletion.foreground && self.is_finishing(owner) {
             // It may have stopped waiting already, and live on because of other finalizers.
@@ -167,6 +184,21 @@ impl Engine {
             ReferenceState::Waiting(Evidence::Waiting { owner: self.graph.uid(owner), resource_version })
         } else {
             ReferenceState::Lives
+        })
+    }
+
+    /// Reports whether a DELETE of ours is unanswered, whose answer tells what becomes of an owner.
+    pub(super) fn is_being_deleted(&self, owner: NodeId) -> bool {
+        self.graph.has(owner, Flag::IN_FLIGHT)
+            && self.effects.asked(&self.graph.uid(owner)) == Some(Action::Delete)
+    }
+
+    /// Reports whether the definition of an owner's kind was removed, too: all objects of the kind were deleted before. Where no watch
+    /// shows definitions, discovery tells.
+    pub(super) fn is_definition_removed(&self, owner: NodeId) -> bool {
+        let state = self.graph.resources.get(self.graph.resource(owner));
+        state.is_some_and(|state| {
+            state.definition_removed || !state.served && !self.graph.resources.has_definitions()
         })
     }
 
@@ -186,10 +218,25 @@ impl Engine {
         match self.graph.target(edge) {
             Target::UnknownKind | Target::InvalidScope => Some(ReferenceState::Undecidable),
             Target::Place(resource, _) => {
-                let verification = self.known_verification(edge, resource)?;
-                Some(self.found_class(edge, verification, self.config.failures_before_undecidable))
+                let verification = self.known_verification(edge, resource);
+                let Some(found) = verification.filter(|known| known.finding != Finding::Nothing) else {
+                    return self.reported_class(edge).or_else(|| {
+                        Some(self.found_class(edge, verification?, self.config.failures_before_undecidable))
+                    });
+                };
+                Some(self.found_class(edge, found, self.config.failures_before_undecidable))
             }
         }
+    }
+
+    /// The state of a reference by what the watch has said of its owner, and a read is to confirm.
+    fn reported_class(&self, edge: EdgeId) -> Option<ReferenceState> {
+        let fact = self.reported_state(self.graph.owner(edge)).filter(|_| self.graph.matches(edge))?;
+        Some(match fact {
+            Evidence::Orphaning { .. } => ReferenceState::Orphaning(fact),
+            Evidence::Waiting { .. } => ReferenceState::Waiting(fact),
+            _ => ReferenceState::Absent(fact),
+        })
     }
 
     fn found_class(&self, edge: EdgeId, verification: &Verification, tolerated: u32) -> ReferenceState {

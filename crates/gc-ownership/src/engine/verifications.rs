@@ -127,24 +127,29 @@ impl Verifications {
         self.by_claim.get(identity)
     }
 
-    /// The state of a claim. The first call begins to verify it, unless it was proven false before.
+    /// The state of a claim. The first call begins to verify it after a time for its owner to arrive, unless it was proven false before.
     pub(super) fn begin(
         &mut self,
         identity: Identity,
         claim: impl FnOnce(&Identity) -> Claim,
-        config: &Config,
+        patience_milliseconds: i64,
         clock: &mut Clock,
     ) -> &Verification {
-        let Self { by_claim, absent, .. } = self;
+        let Self { by_claim, absent, queue, next_place } = self;
         by_claim.entry(identity).or_insert_with_key(|identity| {
             let known = absent.recall(&claim(identity));
             let finding = known.map_or(Finding::Nothing, |at| Finding::Absent { at });
-            let next = if finding == Finding::Nothing {
-                let due = clock.now().after(config.verify_patience_milliseconds);
+            let next = if finding != Finding::Nothing {
+                NextRead::Never
+            } else if patience_milliseconds > 0 {
+                let due = clock.now().after(patience_milliseconds);
                 clock.set(due, Timer::OwnerRead(identity.clone()));
                 NextRead::At(due)
             } else {
-                NextRead::Never
+                let place = *next_place;
+                *next_place += 1;
+                queue.insert(place, identity.clone());
+                NextRead::Queued(place)
             };
             Verification { finding, failures: 0, reads: 0, absences: 0, next }
         })
@@ -264,6 +269,11 @@ impl Verifications {
     pub(super) fn is_settled(&self, identity: &Identity, config: &Config) -> bool {
         let tolerated = config.failures_before_undecidable;
         self.get(identity).is_none_or(|claim| claim.is_settled(tolerated))
+    }
+
+    /// Reports whether every claim whose owner is to be read next is decided.
+    pub(super) fn are_queued_settled(&self, config: &Config) -> bool {
+        self.queue.values().all(|identity| self.is_settled(identity, config))
     }
 
     /// Every broken invariant, as text.

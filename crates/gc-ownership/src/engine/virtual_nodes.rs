@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use gc_types::{Evidence, ObjectKey, Outcome, Reason, Request, Timestamp, Uid, Verdict};
+use gc_types::{Evidence, ObjectKey, ObservedObject, Outcome, Reason, Request, Timestamp, Uid, Verdict};
 
 use super::Engine;
 use super::absent::Claim;
@@ -19,9 +19,39 @@ impl Engine {
     /// The state of the claim that a reference makes; the first call starts the live read.
     pub(super) fn verification(&mut self, edge: EdgeId, resource: ResourceIndex) -> &Verification {
         let identity = self.identity(edge, resource);
-        let graph = &self.graph;
+        let (graph, owner) = (&self.graph, identity.owner);
+        let is_known = graph.is_reported_gone(owner) || graph.has(owner, Flag::WAITING);
+        // Its watch has said what a read is to confirm: nothing better will arrive.
+        let is_reported = is_known && self.is_in_sight(graph.resource(owner));
+        let patience = if is_reported { 0 } else { self.config.verify_patience_milliseconds };
         let claim = |identity: &Identity| claim(graph, identity);
-        self.verifications.begin(identity, claim, &self.config, &mut self.clock)
+        self.verifications.begin(identity, claim, patience, &mut self.clock)
+    }
+
+    /// The watch of an owner has reported something about it that a second answer is to confirm. Its dependents are decided on then; at once
+    /// only those that claim it to be elsewhere.
+    pub(super) fn confirm_report(&mut self, owner: NodeId) {
+        if !self.is_in_sight(self.graph.resource(owner)) || self.is_definition_removed(owner) {
+            self.enqueue_dependents(owner);
+            return;
+        }
+        let mut cursor = self.graph.first_dependent(owner);
+        while cursor != NONE {
+            if !self.graph.matches(cursor) {
+                self.enqueue(self.graph.dependent(cursor));
+            }
+            cursor = self.graph.next_dependent(cursor);
+        }
+        self.read_reported(owner);
+    }
+
+    /// Reads an owner of which its watch has reported something, once for all dependents; not while the answer to our DELETE of it is
+    /// still to come, which tells as well.
+    pub(super) fn read_reported(&mut self, owner: NodeId) {
+        let claimed = self.other_dependents(owner).next();
+        if let Some(edge) = claimed.filter(|_| !self.is_being_deleted(owner)) {
+            self.verification(edge, self.graph.resource(owner));
+        }
     }
 
     /// The state of that claim, without starting anything.
@@ -80,11 +110,24 @@ impl Engine {
             reason: Reason {
                 verdict: Verdict::OwnerUnknown,
                 owners: owners.into_iter().collect(),
-                evidence: Vec::new(),
+                evidence: self.reported_state(identity.owner).into_iter().collect(),
             },
             context: Context::OwnerRead(identity, uid),
             lanes: HeldLanes::new(),
         });
+    }
+
+    /// Returns what the watch has said about an owner, if a live read is to confirm it.
+    pub(super) fn reported_state(&self, owner: NodeId) -> Option<Evidence> {
+        let (uid, resource_version) = (self.graph.uid(owner), self.graph.version(owner));
+        if self.graph.is_reported_gone(owner) {
+            return Some(Evidence::RemovalSeen { owner: uid, resource_version });
+        }
+        Some(if self.waiting.get(&owner)?.orphan {
+            Evidence::Orphaning { owner: uid, resource_version }
+        } else {
+            Evidence::Waiting { owner: uid, resource_version }
+        })
     }
 
     /// The answer to a live read.
@@ -96,9 +139,49 @@ impl Engine {
         let needed =
             if state.is_some_and(|state| state.vanished_at.is_some()) { READS_OF_VANISHED } else { 1 };
         let outcome = self.unless_crossed(outcome, identity.resource);
+        if let Outcome::Found(object) = &outcome
+            && object.uid == *uid
+        {
+            self.waiting_confirmed(identity, object);
+        }
         let answer = (uid, outcome);
         if self.verifications.answered(identity, answer, needed, &self.config, &mut self.clock) {
+            self.removal_confirmed(identity);
             self.enqueue_claimants(identity);
+        }
+    }
+
+    /// Reports whether a claim is about where the watch of its resource, which works, has shown the owner last.
+    fn is_where_shown(&self, identity: &Identity) -> bool {
+        let owner = identity.owner;
+        self.graph.resource(owner) == identity.resource
+            && self.graph.name(owner) == &*identity.name
+            && self.graph.namespace_text(self.graph.namespace(owner)) == identity.namespace
+            && self.is_in_sight(identity.resource)
+    }
+
+    /// A live read has found an owner. If it waits for its dependents as its watch says, nothing more is read.
+    fn waiting_confirmed(&mut self, identity: &Identity, object: &ObservedObject) {
+        if self.is_where_shown(identity) {
+            self.shown(identity.owner, object);
+            let is_shown = self.waiting.get(&identity.owner).is_some_and(|waiting| waiting.is_shown);
+            // What only a stale list has shown is still decided on by what the read has found.
+            if is_shown && !self.graph.resources.is_behind(identity.resource) {
+                self.verifications.forget(identity, &mut self.clock);
+                self.enqueue_claimants(identity);
+            }
+        }
+    }
+
+    /// Live reads have found no owner. If its watch says the same, nothing more is read.
+    fn removal_confirmed(&mut self, identity: &Identity) {
+        let is_absent = self
+            .verifications
+            .get(identity)
+            .is_some_and(|claim| matches!(claim.finding, Finding::Absent { .. }));
+        if is_absent && self.graph.is_reported_gone(identity.owner) && self.is_where_shown(identity) {
+            self.graph.confirm_gone(identity.owner);
+            self.verifications.forget(identity, &mut self.clock);
         }
     }
 
@@ -151,7 +234,7 @@ impl Engine {
             return;
         }
         self.release_claims(owner);
-        if self.graph.has(owner, Flag::GONE) {
+        if self.graph.has(owner, Flag::GONE) && !self.graph.is_reported_gone(owner) {
             let key = self.graph.key(owner);
             let claim = Claim {
                 uid: self.graph.uid(owner),

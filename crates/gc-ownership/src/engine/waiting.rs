@@ -1,23 +1,24 @@
 //! Owners that wait for their dependents: foreground deletion (section 5) and orphaning (section 7).
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use gc_types::{
-    Evidence, FinalizerName, ObjectKey, Reason, Request, ResourceId, ResourceVersion, Scope, Timestamp,
-    Verdict,
+    Evidence, FinalizerName, ObjectKey, ObservedObject, Reason, Request, ResourceId, ResourceVersion, Scope,
+    Timestamp, Verdict,
 };
 
 use super::Engine;
 use super::clock::Timer;
 use super::effects::Action;
-use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NONE, NodeId, ResourceIndex, UnlinkedOwner};
+use crate::graph::{CLUSTER, EdgeFlag, EdgeId, Flag, NONE, NodeId, Resource, ResourceIndex, UnlinkedOwner};
 
 /// An owner that is marked for deletion and carries `foregroundDeletion` or `orphan`.
 #[derive(Clone, Debug)]
 pub(crate) struct WaitingOwner {
     /// `orphan` is processed before `foregroundDeletion`.
     pub(crate) orphan: bool,
+    /// An answer to a request of ours has shown that it waits. What its watch says is not enough to delete or release its dependents.
+    pub(crate) is_shown: bool,
     /// The version at which the mark was seen; not below that of the mark itself.
     pub(crate) mark: ResourceVersion,
     /// Effects from this number on were created after the mark was seen.
@@ -36,8 +37,8 @@ pub(crate) struct WaitingOwner {
 }
 
 impl Engine {
-    /// Updates the table of waiting owners by an observation of one.
-    pub(super) fn update_waiting(&mut self, node: NodeId) {
+    /// Updates the table of waiting owners by an observation of one, which is an answer to a request of ours or not.
+    pub(super) fn update_waiting(&mut self, node: NodeId, is_shown: bool) {
         let deletion = self.graph.deletion(node);
         let should = deletion.deleting && (deletion.foreground || deletion.orphan);
         match self.waiting.get(&node) {
@@ -45,10 +46,10 @@ impl Engine {
             Some(_) => {
                 self.end_waiting(node);
                 if should {
-                    self.begin_waiting(node, deletion.orphan);
+                    self.begin_waiting(node, deletion.orphan, is_shown);
                 }
             }
-            None if should => self.begin_waiting(node, deletion.orphan),
+            None if should => self.begin_waiting(node, deletion.orphan, is_shown),
             None => {}
         }
     }
@@ -65,13 +66,14 @@ impl Engine {
         withdrawn.map(|(index, _)| index).collect()
     }
 
-    fn begin_waiting(&mut self, node: NodeId, orphan: bool) {
+    fn begin_waiting(&mut self, node: NodeId, orphan: bool, is_shown: bool) {
         let withdrawn = if orphan { self.withdrawn_lately() } else { BTreeSet::new() };
         self.graph.set(node, Flag::WAITING, true);
         self.waiting.insert(
             node,
             WaitingOwner {
                 orphan,
+                is_shown,
                 mark: self.graph.version(node),
                 mark_effect: self.effects.next_number(),
                 since: self.clock.now(),
@@ -84,8 +86,35 @@ impl Engine {
         );
         self.count_blocking(node);
         // Dependents first: the owner is decided on after them.
-        self.enqueue_dependents(node);
+        if self.is_shown_waiting(node) {
+            self.enqueue_dependents(node);
+        } else {
+            self.confirm_report(node);
+        }
         self.enqueue(node);
+    }
+
+    /// An answer to a request of ours shows an object. If it waits there as its watch says, what that means for its dependents is done.
+    pub(super) fn shown(&mut self, node: NodeId, object: &ObservedObject) {
+        let deletion = object.deletion;
+        let Some(waiting) = self.waiting.get_mut(&node) else { return };
+        let waits = deletion.deleting && (deletion.foreground || deletion.orphan);
+        if waits && waiting.orphan == deletion.orphan && !std::mem::replace(&mut waiting.is_shown, true) {
+            self.enqueue_dependents(node);
+            self.enqueue(node);
+        }
+    }
+
+    /// Reports whether an answer to a request of ours has shown that an owner waits.
+    pub(super) fn is_shown_waiting(&self, owner: NodeId) -> bool {
+        !self.config.awaits_lists || self.waiting.get(&owner).is_some_and(|waiting| waiting.is_shown)
+    }
+
+    /// A list shows an owner: what answers have shown before may be of another history.
+    pub(super) fn doubt_waiting(&mut self, node: NodeId) {
+        if let Some(waiting) = self.waiting.get_mut(&node) {
+            waiting.is_shown = false;
+        }
     }
 
     pub(super) fn end_waiting(&mut self, node: NodeId) {
@@ -197,6 +226,11 @@ impl Engine {
     pub(super) fn evaluate_waiting(&mut self, node: NodeId) {
         let Some(waiting) = self.waiting.get(&node) else { return };
         let (orphan, blocked) = (waiting.orphan, waiting.blocking > 0);
+        if !self.is_shown_waiting(node) && self.has_other_dependents(node) {
+            // They come first, and a second answer comes before them.
+            self.read_reported(node);
+            return;
+        }
         if blocked {
             self.open_ring(node);
             return;
@@ -234,7 +268,8 @@ impl Engine {
     }
 
     /// Returns true if all objects of a resource that existed when the owner was marked have been observed. Dependents of an owner that orphans
-    /// them are lost if one of them is not known, so two answers must show that none was left out.
+    /// them are lost if one of them is not known, so two answers must show that none was left out: what the watch says of its progress is
+    /// one, each list since the mark another.
     pub(super) fn has_caught_up(
         &self,
         node: NodeId,
@@ -260,37 +295,19 @@ impl Engine {
         let is_reached = self.is_in_sight(resource)
             && self.is_comparable(node, resource)
             && state.progress >= waiting.mark;
-        if is_reached && (!waiting.orphan || self.is_listed_twice(node, resource)) {
+        if is_reached && !waiting.orphan {
             return true;
         }
-        let namespace = self.namespace_of(node);
+        let namespace = self.graph.namespace(node);
+        let namespace = (namespace != CLUSTER).then(|| self.graph.namespace_text(namespace));
         let answers = self.barriers.covering(resource, namespace.as_deref(), waiting.mark_effect);
         let needed = if waiting.orphan { 2 } else { 1 };
         answers + usize::from(is_reached) >= needed
     }
 
-    /// The namespace of an owner; `None` at cluster scope.
-    fn namespace_of(&self, node: NodeId) -> Option<Arc<str>> {
-        let namespace = self.graph.namespace(node);
-        (namespace != CLUSTER).then(|| self.graph.namespace_text(namespace))
-    }
-
-    /// Returns true if a second list has repeated the watch's list of a resource, where dependents of an owner may be.
-    fn is_listed_twice(&self, node: NodeId, resource: ResourceIndex) -> bool {
-        let state = self.graph.resources.get(resource);
-        state.is_some_and(|state| state.second_lists.cover(self.namespace_of(node).as_deref()))
-    }
-
-    /// Returns true if an owner that orphans its dependents waits for a second list of a resource.
-    pub(super) fn needs_second_list(
-        &self,
-        node: NodeId,
-        waiting: &WaitingOwner,
-        resource: ResourceIndex,
-    ) -> bool {
-        waiting.orphan
-            && !self.is_listed_twice(node, resource)
-            && !self.has_caught_up(node, waiting, resource)
+    /// Returns true if an owner that orphans its dependents waits for a list of a resource.
+    pub(super) fn needs_list(&self, node: NodeId, waiting: &WaitingOwner, resource: ResourceIndex) -> bool {
+        waiting.orphan && !self.has_caught_up(node, waiting, resource)
     }
 
     /// Returns true for an owner's own resource in the middle of a list.
@@ -360,10 +377,7 @@ impl Engine {
     }
 
     fn is_of_definitions(&self, resource: ResourceIndex) -> bool {
-        self.graph.resources.get(resource).is_some_and(|state| {
-            (&*state.info.gvr.group, &*state.info.gvr.resource)
-                == ("apiextensions.k8s.io", "customresourcedefinitions")
-        })
+        self.graph.resources.get(resource).is_some_and(Resource::is_of_definitions)
     }
 
     /// No owner waits any more for the resources of a definition with this name.
@@ -380,6 +394,12 @@ impl Engine {
             }
             for owner in released {
                 self.enqueue(owner);
+            }
+            // Removals of its objects that its watch has reported need no read: their definition tells the same.
+            for node in self.graph.slots() {
+                if self.graph.is_reported_gone(node) && self.graph.resource(node) == resource {
+                    self.enqueue_dependents(node);
+                }
             }
         }
     }

@@ -13,36 +13,6 @@ pub(crate) type ResourceIndex = u32;
 /// "No resource."
 pub(crate) const NO_RESOURCE: ResourceIndex = ResourceIndex::MAX;
 
-/// Number of namespaces whose second lists are remembered for one resource; forgotten ones are made again.
-const REPEATED_NAMESPACES: usize = 1_000;
-
-/// Second lists of a resource since the list of its watch: two answers that agree prove that neither left an object out.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SecondLists {
-    whole: bool,
-    namespaces: BTreeSet<Arc<str>>,
-}
-
-impl SecondLists {
-    /// Adds a list of one namespace, or of the whole resource.
-    pub(crate) fn add(&mut self, namespace: Option<Arc<str>>) {
-        let Some(namespace) = namespace else {
-            self.whole = true;
-            self.namespaces.clear();
-            return;
-        };
-        if self.namespaces.len() >= REPEATED_NAMESPACES {
-            self.namespaces.clear();
-        }
-        self.namespaces.insert(namespace);
-    }
-
-    /// Returns true if a second list shows this namespace, or the whole resource for `None`.
-    pub(crate) fn cover(&self, namespace: Option<&str>) -> bool {
-        self.whole || namespace.is_some_and(|namespace| self.namespaces.contains(namespace))
-    }
-}
-
 /// The state of one resource.
 #[derive(Clone, Debug)]
 pub(crate) struct Resource {
@@ -76,10 +46,6 @@ pub(crate) struct Resource {
     pub(crate) definition_removed: bool,
     /// The version that its last complete list claimed.
     pub(crate) listed: ResourceVersion,
-    /// Number of lists of its watch that began, and of its withdrawals: what was proven about an earlier one does not count.
-    pub(crate) lists: u64,
-    /// Second lists since the last complete one.
-    pub(crate) second_lists: SecondLists,
     /// Something was not decided because it was not current.
     pub(crate) is_awaited: bool,
     /// When discovery stopped to contain it.
@@ -92,18 +58,10 @@ impl Resource {
         self.synced || !self.served || !self.info.watched
     }
 
-    /// A list of the watch begins, or the watch ends.
-    pub(crate) fn list_begins(&mut self) {
-        self.lists += 1;
-        self.second_lists = SecondLists::default();
-    }
-
-    /// The number of the list that a list from the store would repeat if it began now. `None` before the watch has delivered a newer
-    /// version than that list claimed: until then, the store may not have come so far, and what changes meanwhile would be in neither.
-    pub(crate) fn repeatable_list(&self) -> Option<u64> {
-        let is_complete = self.synced && !self.listing && self.info.comparable_versions;
-        let is_passed = self.listed != ResourceVersion::UNKNOWN && self.progress > self.listed;
-        (is_complete && is_passed).then_some(self.lists)
+    /// Reports whether its objects are CustomResourceDefinitions.
+    pub(crate) fn is_of_definitions(&self) -> bool {
+        let gvr = &self.info.gvr;
+        (&*gvr.group, &*gvr.resource) == ("apiextensions.k8s.io", "customresourcedefinitions")
     }
 
     /// Returns true if an unknown object should have been in the list of the watch: it was left out, or was removed since.
@@ -163,8 +121,6 @@ impl Resources {
                 vanished_at: None,
                 definition_removed: false,
                 listed: ResourceVersion::UNKNOWN,
-                lists: 0,
-                second_lists: SecondLists::default(),
                 is_awaited: false,
                 withdrawn_at: None,
             });
@@ -173,6 +129,11 @@ impl Resources {
         self.served.insert(index);
         self.index_kinds();
         Some(index)
+    }
+
+    /// Reports whether CustomResourceDefinitions are watched.
+    pub(crate) fn has_definitions(&self) -> bool {
+        self.served.iter().any(|&index| self.list[index as usize].is_of_definitions())
     }
 
     /// The resources that a CustomResourceDefinition of this name (`plural.group`) defines: at most one is served.
@@ -203,7 +164,6 @@ impl Resources {
         resource.behind_until = ResourceVersion::UNKNOWN;
         resource.vanished_at = None;
         resource.listed = ResourceVersion::UNKNOWN;
-        resource.list_begins();
         self.served.remove(&index);
         self.index_kinds();
         Some(index)

@@ -230,6 +230,8 @@ struct Rehearsal {
     assumed: BTreeSet<Uid>,
     /// The objects that the plan is about, each with whether it carries finalizers of others.
     objects: BTreeMap<Uid, (ObjectKey, bool)>,
+    /// Where they are.
+    places: BTreeSet<ObjectKey>,
     /// The deletions that were asked for.
     asked: BTreeSet<(Uid, Option<PropagationPolicy>)>,
     progress: Progress,
@@ -247,6 +249,7 @@ impl Rehearsal {
             outside: BTreeMap::new(),
             assumed: BTreeSet::new(),
             objects: BTreeMap::new(),
+            places: BTreeSet::new(),
             asked: BTreeSet::new(),
             progress: Progress::default(),
             was_refused: false,
@@ -264,6 +267,7 @@ impl Rehearsal {
             let mut object = real.graph.object(node);
             let has_finalizers = object.deletion.foreign_finalizers;
             rehearsal.objects.insert(object.uid.clone(), (object.key.clone(), has_finalizers));
+            rehearsal.places.insert(object.key.clone());
             let is_marked = object.deletion.deleting;
             if is_marked {
                 rehearsal.progress.marked.insert(object.uid.clone());
@@ -449,6 +453,8 @@ impl Rehearsal {
             return self.model.answer(request);
         }
         let outcome = match self.outside.get(key).cloned() {
+            // Whatever really is there, in this plan it is gone.
+            _ if self.places.contains(key) => Outcome::Absent,
             Some(Some(uid)) => Outcome::Found(ObservedObject {
                 key: key.clone(),
                 uid,

@@ -14,7 +14,7 @@ use gc_ownership::model::Model;
 use gc_ownership::{Config, Engine};
 use gc_types::{
     Coordinates, DeletionState, Effect, Event, Gvr, ObjectKey, ObservedObject, Outcome, OwnerReference,
-    PropagationPolicy, Request, ResourceId, ResourceInfo, ResourceVersion, Scope, Timestamp, Uid,
+    PropagationPolicy, Request, ResourceId, ResourceInfo, ResourceVersion, Scope, Timestamp, Uid, Verdict,
 };
 
 /// kind, plural, apiVersions served (the first is watched), scope.
@@ -122,6 +122,11 @@ pub fn show_request(request: &Request) -> String {
     }
 }
 
+/// A read that confirms what a watch has said of an owner.
+pub fn confirms(effect: &Effect) -> bool {
+    effect.reason.verdict == Verdict::OwnerUnknown && !effect.reason.evidence.is_empty()
+}
+
 /// A change just before a request is answered.
 pub type Meanwhile = Box<dyn FnMut(&mut Model) -> Vec<Event>>;
 
@@ -138,6 +143,8 @@ pub struct Bench {
     pub now: i64,
     /// Barriers are answered at once, and left out of the log.
     pub log_barriers: bool,
+    /// Reads that confirm what a watch has said of an owner are made, and left out of the log.
+    pub log_confirmations: bool,
     steps: usize,
     /// Do not check the invariants: for very many small worlds.
     pub unchecked: bool,
@@ -169,6 +176,7 @@ impl Bench {
             before: BTreeMap::new(),
             now: 1_000,
             log_barriers: false,
+            log_confirmations: false,
             steps: 0,
             unchecked: false,
         };
@@ -271,7 +279,12 @@ impl Bench {
     /// Performs one effect; logs it.
     pub fn perform(&mut self, effect: &Effect) {
         let shown = show_request(&effect.request);
-        if self.log_barriers || !matches!(effect.request, Request::Barrier { .. }) {
+        let is_logged = match effect.request {
+            Request::Barrier { .. } => self.log_barriers,
+            Request::Read { .. } => self.log_confirmations || !confirms(effect),
+            _ => true,
+        };
+        if is_logged {
             self.log.push(shown.clone());
         }
         if let Some(mut change) = self.before.get_mut(&shown).and_then(VecDeque::pop_front) {
@@ -288,6 +301,17 @@ impl Bench {
             self.deliver(event);
         }
         self.deliver(Event::Done(effect.id, answer.outcome));
+    }
+
+    /// The engine's next effect, once it has no more reads to confirm what a watch has said of an owner.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        while let Some(effect) = self.engine.poll_effect() {
+            if !confirms(&effect) {
+                return Some(effect);
+            }
+            self.perform(&effect);
+        }
+        None
     }
 
     /// Performs the engine's current effects, without letting time pass.

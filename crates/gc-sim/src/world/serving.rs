@@ -113,7 +113,10 @@ impl World<'_> {
                     NodeQuestion { key, uid, version: *resource_version, collector: flight.collector };
                 ask_outside(&mut self.provider, read, &asked, call, &mut random)
             }
-            (request, ..) => performer.perform(request),
+            (request, ..) => match saboteur.confirmed(&flight.effect) {
+                Some(outcome) => PerformedRequest::of(outcome, Signal::Answered),
+                None => performer.perform(request),
+            },
         };
         if performed.is_lie {
             self.lie = None;
