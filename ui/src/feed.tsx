@@ -198,8 +198,9 @@ function skipped(line: Skipped): string {
   return [more, unknown].filter(Boolean).join("; ");
 }
 
-/** What was done, and whether it was. */
+/** What was done, and whether it was. Finalizers or a grace period keep an object whose deletion is only requested. */
 function deed({ verb, outcome }: Change): string {
+  if (outcome === "requested") return "deletion requested";
   return outcome === "applied" ? (VERBS[verb] ?? verb) : `${VERBS[verb] ?? verb}: ${outcome}`;
 }
 

@@ -433,6 +433,11 @@ impl<E: Engine> Controller<E> {
             surroundings.ask_breaker(|breaker| breaker.refund(&name, ticket));
         }
         surroundings.finished(&effect, &outcome, round_trips, took);
+        // That a deleted object is still there is for observers: its watch delivers the consequences.
+        let outcome = match outcome {
+            Outcome::Applied(Some(_)) if deleted(&effect.request).is_some() => Outcome::Applied(None),
+            other => other,
+        };
         self.engine.finish(&origin, effect.id, outcome);
     }
 

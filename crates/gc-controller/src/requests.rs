@@ -144,8 +144,18 @@ pub struct AnsweredObject {
     pub observed: ObservedObject,
     /// `metadata.resourceVersion` as the server wrote it.
     pub resource_version: String,
+    /// `metadata.deletionGracePeriodSeconds`
+    pub grace_seconds: Option<i64>,
     /// `metadata.finalizers`
     pub finalizers: Vec<String>,
+}
+
+impl AnsweredObject {
+    /// Reports whether the answer to a deletion shows that the object still exists: finalizers, a grace period, or what a namespace
+    /// waits for keep it. An object that is gone at once is shown without a deletion time, or with a grace period of 0.
+    fn remains(&self) -> bool {
+        self.observed.deletion.deleting && (!self.finalizers.is_empty() || self.grace_seconds != Some(0))
+    }
 }
 
 /// An answer of the server, which is decoded as far as it matters.
@@ -317,7 +327,12 @@ impl<'a> Exchange<'a> {
             (Stage::Read, None) => self.conclude(object(answer, Outcome::Found)),
             // The watch delivers the consequences; the answer to a patch that takes the last finalizer still shows
             // the object.
-            (Stage::Delete | Stage::Patch { is_last: true }, None) => self.conclude(Outcome::Applied(None)),
+            (Stage::Patch { is_last: true }, None) => self.conclude(Outcome::Applied(None)),
+            (Stage::Delete, None) => {
+                let shown = self.shows_object(answer).then(|| answer.object().ok()).flatten();
+                let shown = shown.filter(AnsweredObject::remains);
+                self.conclude(Outcome::Applied(shown.map(|shown| shown.observed)))
+            }
             (Stage::Patch { is_last: false }, None) => {
                 let shown = self.shows_object(answer).then(|| answer.object().ok()).flatten();
                 self.conclude(Outcome::Applied(shown.map(|shown| shown.observed)))

@@ -18,11 +18,14 @@ use crate::object::Object;
 use crate::survey::Survey;
 use policies::{BoundPolicy, Judgement, PolicyRequest, policies};
 pub(crate) use rules::{GROUP, Operation};
-use rules::{Rules, is_everything, selects};
+use rules::{Rules, is_everything, selects, takes_operation};
 
 /// The resources that configure webhooks; the server asks no webhook about objects of its group that configure admission.
 pub(crate) const CONFIGURATIONS: [&str; 2] =
     ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"];
+
+/// The resources of policies and their bindings.
+pub(crate) const POLICIES: [&str; 2] = ["validatingadmissionpolicies", "validatingadmissionpolicybindings"];
 
 /// Answer to a yes-or-no question, which may be unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -152,10 +155,28 @@ pub(crate) fn webhooks(facts: &Facts) -> Vec<Webhook<'_>> {
 impl Webhook<'_> {
     /// Reports whether it is asked about such requests at all.
     pub(crate) fn takes(&self, operation: Operation) -> bool {
-        let operations = self.hook["rules"].as_array().into_iter().flatten();
-        let mut operations = operations.filter_map(|rule| rule["operations"].as_array()).flatten();
-        operations.any(|named| named == operation.name() || named == "*")
+        takes_operation(&self.hook["rules"], operation)
     }
+}
+
+/// A policy that fails every deletion that it is asked about.
+pub(crate) struct FailingPolicy<'a> {
+    /// The policy.
+    pub(crate) policy: &'a Object,
+    /// The name of its binding.
+    pub(crate) binding: &'a str,
+    /// Why.
+    pub(crate) why: String,
+}
+
+/// Returns the policies that are certain to fail every deletion that they are asked about.
+pub(crate) fn failing_policies<'a>(survey: &Survey, facts: &'a Facts) -> Vec<FailingPolicy<'a>> {
+    let all = policies(survey, facts);
+    let failing = all.iter().filter_map(|bound| {
+        let why = bound.failure(facts, survey)?;
+        Some(FailingPolicy { policy: bound.policy(), binding: bound.binding(), why })
+    });
+    failing.collect()
 }
 
 /// A webhook or policy that decides about a request, and is not known to refuse it.

@@ -75,6 +75,8 @@ pub enum Code {
     FailedVolume,
     /// An admission webhook that fails every deletion that it is asked about.
     FailingWebhook,
+    /// A ValidatingAdmissionPolicy that refuses every deletion that it is asked about, because its parameters are not there.
+    FailingPolicy,
     /// An EndpointSlice whose Service is gone.
     OrphanedEndpointSlice,
     /// More old ReplicaSets than the history limit of their Deployment.
@@ -100,6 +102,7 @@ impl Code {
             Self::ReleasedVolume => "ReleasedVolume",
             Self::FailedVolume => "FailedVolume",
             Self::FailingWebhook => "FailingWebhook",
+            Self::FailingPolicy => "FailingPolicy",
             Self::OrphanedEndpointSlice => "OrphanedEndpointSlice",
             Self::ReplicaSetsAboveLimit => "ReplicaSetsAboveLimit",
         }
@@ -114,7 +117,8 @@ impl Code {
             | Self::ImpossibleScopeReference
             | Self::OwnerRing
             | Self::FailedVolume
-            | Self::FailingWebhook => Severity::Error,
+            | Self::FailingWebhook
+            | Self::FailingPolicy => Severity::Error,
             Self::DanglingReference
             | Self::WrongUidReference
             | Self::WrongVersionReference
@@ -179,6 +183,7 @@ pub fn lint(survey: &Survey, facts: &Facts, namespace: &str) -> Vec<Lint> {
     linter.endpoint_slices();
     linter.replica_sets();
     linter.webhooks();
+    linter.policies();
     let lints = linter.found.into_iter().map(|((code, subject), found)| found.lint(code, subject));
     let mut lints: Vec<Lint> = lints.collect();
     lints.sort_by_key(|lint| (lint.code.severity(), lint.code));
@@ -224,7 +229,7 @@ const METADATA: &[&str] = &["name", "namespace", "uid", "labels", "ownerReferenc
 /// them.
 #[must_use]
 pub fn relevant(resource: &GroupResource, object: Value) -> Option<Value> {
-    if webhooks::CONFIGURATIONS.contains(&&*resource.resource) {
+    if webhooks::CONFIGURATIONS.iter().chain(&webhooks::POLICIES).any(|name| *name == &*resource.resource) {
         return Some(object);
     }
     let object = Object::new(object);

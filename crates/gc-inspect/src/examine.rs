@@ -19,8 +19,10 @@ use super::attached::{self, AttachFlags, Query, QueryRequest};
 use super::collector::{self, GUESS_PATIENCE, LeaderPages};
 use super::doctor::{self, Facts, FoundLease, LeaseReport, RecorderFacts, StorageFacts, TheirCollector};
 use super::gather::{self, Gatherer, Scope};
+use super::sources::JournalFlags;
 use super::surveyed::{self, Survey};
 use crate::output::{Answer as _, Output};
+use crate::stuck;
 
 /// kube-controller-manager's Lease.
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
@@ -147,17 +149,28 @@ async fn survey(
     let AttachFlags { collector, no_collector } = options.attach;
     let scope = Scope { namespace: options.namespace.to_owned(), ..Scope::default() };
     let question = Query::Doctor { namespace: scope.namespace.clone() };
+    let mut has_answered = false;
     if let Some(inquiry) = QueryRequest::new(&Output::Json, question).filter(|_| !no_collector) {
         let lease = options.lease.clone();
         let answer =
             attached::of_whoever_answers((collector, &lease), options.access, client, &inquiry).await;
         // Another version may see what this one does not know.
-        if let Some(surveyed) = answer.and_then(|answer| serde_json::from_value(answer.value()).ok()) {
+        let surveyed = answer.and_then(|answer| serde_json::from_value::<Survey>(answer.value()).ok());
+        has_answered = surveyed.is_some();
+        // A graph does not know what the server refused its collector.
+        if let Some(surveyed) = surveyed.filter(|surveyed| !surveyed.blames_a_collector()) {
             return Ok((surveyed, true));
         }
     }
     let gatherer = Gatherer::new(client.clone(), gather::clock(client).await).await?;
-    Ok((surveyed::ask(&gatherer, &scope, patience).await?, false))
+    let surveyed = surveyed::ask(&gatherer, &scope, patience).await?;
+    if !surveyed.blames_a_collector() {
+        return Ok((surveyed, has_answered));
+    }
+    let journal = JournalFlags { collector: collector.clone(), ..JournalFlags::default() };
+    let refused = stuck::refusals(&journal, options.access, client).await;
+    let gatherer = gatherer.knowing_refusals(refused);
+    Ok((surveyed::ask(&gatherer, &scope, patience).await?, has_answered))
 }
 
 /// The rules of `kubegc protect`; none where they cannot be read.

@@ -47,6 +47,9 @@ const READS_PER_PAGE: usize = 10;
 pub const NOTHING_TO_LIST: &str =
     "this user may list nothing in the whole cluster; -n NAMESPACE asks about one namespace";
 
+/// No namespace can have this name: the rights in it are those in the whole cluster.
+const NO_NAMESPACE: &str = "no.namespace";
+
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const METADATA_LIST: &str =
@@ -220,8 +223,8 @@ impl Gatherer {
     pub async fn contents(&self, scope: &Scope, patience: Duration) -> anyhow::Result<Survey> {
         let mut survey = self.empty_survey();
         let resources: Vec<Resource> = self.examined(scope).cloned().collect();
-        let listable =
-            if scope.namespace.is_empty() { None } else { listable(&self.client, &scope.namespace).await };
+        let place = if scope.namespace.is_empty() { NO_NAMESPACE } else { &scope.namespace };
+        let listable = listable(&self.client, place).await;
         if let Some(rules) = &listable {
             self.rules.get_or_init(|| rules.clone());
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{IsTerminal as _, Write};
 
 use anyhow::{Result, bail};
-use gc_process::journal::{Found, text};
+use gc_process::journal::{Found, is_accepted, text};
 use gc_process::table::Table;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -189,10 +189,7 @@ pub fn followed_line(entry: &Value) -> String {
 /// Why an object was deleted, by the journal. An error if the journal does not have it.
 pub fn why_gone(found: &Found, source: &Source, title: &str) -> Result<Value> {
     let done = |verbs: &'static [&'static str]| {
-        found
-            .entries
-            .iter()
-            .rfind(|entry| verbs.contains(&text(entry, "verb")) && text(entry, "outcome") == "applied")
+        found.entries.iter().rfind(|entry| verbs.contains(&text(entry, "verb")) && is_accepted(entry))
     };
     // A finalizer that was removed at last is the end of a deletion, and its reason only where somebody else deleted.
     let Some(last) = done(&["delete", "force-delete"]).or_else(|| done(&["remove-finalizer"])) else {
@@ -215,7 +212,7 @@ pub(crate) fn deleted_by_others(title: &str) -> Value {
 /// Describes the deletion of an entry's object, if the entry is about its deletion.
 #[must_use]
 pub fn deletion(entry: &Value, journal: &str) -> Option<String> {
-    let is_deletion = text(entry, "verb") == "delete" && text(entry, "outcome") == "applied";
+    let is_deletion = text(entry, "verb") == "delete" && is_accepted(entry);
     is_deletion.then(|| format!("{} at {}: {} ({journal})", by(entry), time(entry), reason(entry)))
 }
 

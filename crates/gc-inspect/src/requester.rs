@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use gc_kube::{ApiClient, push_segment};
 use gc_process::endpoints::DELETIONS;
-use gc_process::journal::{DELETE, Object as JournalObject, Query, Selection, text};
+use gc_process::journal::{DELETE, Object as JournalObject, Query, Selection, is_accepted, text};
 use gc_process::preflight;
 use http::Method;
 use jiff::Timestamp;
@@ -145,7 +145,7 @@ async fn deletion_of(source: &Source, uid: &str) -> Option<Value> {
         ..Query::default()
     };
     let found = source.search(&Selection { query, ..Selection::default() }).await.ok()?;
-    found.entries.into_iter().find(|entry| text(entry, "outcome") == "applied")
+    found.entries.into_iter().find(is_accepted)
 }
 
 /// Returns the causes of an object's deletion, by the entry of its deletion.

@@ -82,7 +82,8 @@ pub async fn diagnosed(gatherer: &Gatherer, survey: &Survey, scope: &Scope) -> S
 /// # Errors
 /// The cluster cannot be read.
 pub async fn stuck_in(client: ApiClient, patience: Duration) -> anyhow::Result<Value> {
-    let gatherer = gather::Gatherer::new(client, gather::now()).await?;
+    let now = gather::clock(&client).await;
+    let gatherer = gather::Gatherer::new(client, now).await?;
     Ok(ask(&gatherer, &gather::Scope::default(), patience).await?.value())
 }
 
@@ -95,7 +96,8 @@ pub async fn stuck_beside(
     resident: Option<Arc<dyn Resident>>,
     patience: Duration,
 ) -> anyhow::Result<(Vec<Row>, Timestamp)> {
-    let gatherer = Gatherer::new(client, gather::now()).await?.beside(resident);
+    let now = gather::clock(&client).await;
+    let gatherer = Gatherer::new(client, now).await?.beside(resident);
     let answer = ask(&gatherer, &Scope::default(), patience).await?;
     Ok((answer.rows, answer.now))
 }

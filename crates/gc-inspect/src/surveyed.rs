@@ -34,6 +34,15 @@ pub(crate) struct Survey {
     pub(crate) unexamined: Vec<String>,
 }
 
+impl Survey {
+    /// Reports whether something is said to be stuck because a collector has not done something: what the server refused it may be
+    /// the cause.
+    pub(crate) fn blames_a_collector(&self) -> bool {
+        let absences = stuck::absences();
+        self.stuck.keys().any(|cause| absences.iter().any(|code| cause.split(' ').next() == Some(code)))
+    }
+}
+
 /// Gathers and examines.
 pub(crate) async fn ask(gatherer: &Gatherer, scope: &Scope, patience: Duration) -> anyhow::Result<Survey> {
     gatherer.check_namespace(scope).await?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use gc_explain::messages::webhook_in;
 use gc_explain::{Resource, Unread, UnreadCode};
 use gc_kube::connection::RequestError;
 use http::StatusCode;
@@ -56,6 +57,14 @@ pub struct NotDeleted {
 }
 
 impl NotDeleted {
+    /// Reports whether the server decided against it, as it would again: by rights, or by admission.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        let passes = [StatusCode::NOT_FOUND, StatusCode::CONFLICT, StatusCode::TOO_MANY_REQUESTS];
+        (self.status.is_client_error() && !passes.contains(&self.status))
+            || webhook_in(&self.message).is_some()
+    }
+
     /// There is no such object.
     #[must_use]
     pub fn is_gone(&self) -> bool {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gc_collectors::engine::CollectorState;
 use gc_collectors::measures::Measurement;
-use gc_types::{Effect, Event, Outcome};
+use gc_types::{Effect, Event, ObjectKey, Outcome};
 
 use crate::breaker::Trip;
 
@@ -14,6 +14,8 @@ use crate::breaker::Trip;
 pub trait Observer: Send + Sync + 'static {
     /// The engine is about to get this event.
     fn observed(&self, _event: &Event) {}
+    /// A watch of narrow facts shows that an object is gone; the metadata watches of every resource report it by an event.
+    fn gone(&self, _key: &ObjectKey) {}
     /// An effect is wanted.
     fn decided(&self, _effect: &Effect) {}
     /// An effect has an outcome, after a number of requests and a duration.
@@ -45,6 +47,10 @@ impl std::fmt::Debug for Observers {
 impl Observer for Observers {
     fn observed(&self, event: &Event) {
         self.0.iter().for_each(|observer| observer.observed(event));
+    }
+
+    fn gone(&self, key: &ObjectKey) {
+        self.0.iter().for_each(|observer| observer.gone(key));
     }
 
     fn decided(&self, effect: &Effect) {

@@ -157,6 +157,7 @@ impl gc_controller::requests::Answer for Answer<'_> {
         Ok(AnsweredObject {
             observed: metadata.observed(self.key.resource, &mut Interner::default()),
             resource_version: metadata.resource_version.to_string(),
+            grace_seconds: metadata.grace_seconds,
             finalizers: metadata.finalizers.iter().map(ToString::to_string).collect(),
         })
     }

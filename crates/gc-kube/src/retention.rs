@@ -117,6 +117,7 @@ impl RetentionCollector {
             performer: Performer::new(client.clone(), setup.table.clone()),
             client: client.clone(),
             outside,
+            observer: Arc::clone(&observer),
             reported: None,
         };
         let (kinds, table) = (collecting.kinds(), setup.table.clone());
@@ -135,6 +136,7 @@ struct FactsAdapter {
     client: ApiClient,
     performer: Performer,
     outside: Arc<dyn Outside>,
+    observer: Arc<dyn Observer>,
     /// When its state was reported last.
     reported: Option<Instant>,
 }
@@ -152,6 +154,9 @@ impl Adapter for FactsAdapter {
 
     fn take_found(&mut self, found: Vec<Observation>, engine: &mut ByFacts<dyn AnyCollector>) {
         for observation in found {
+            if let Observation::Removed(key) = &observation {
+                self.observer.gone(key);
+            }
             engine.0.observe(observation);
         }
     }

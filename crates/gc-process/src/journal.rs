@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use crate::user_limits::UserLimits;
 pub use entry::{
     AGREEMENT, DEFINITIONS, DELETE, DISAGREEMENT, JournalObserver, OBSERVE, OUTCOMES, PROTECTED, REFUSED,
-    RELEASE, VERBS, collectors, entry, subject, verb, word,
+    RELEASE, VERBS, collectors, entry, is_accepted, subject, verb, word,
 };
 pub use file::JournalOptions;
 use file::RotatedFile;

@@ -85,6 +85,7 @@ impl Answer for SimulatedResponse {
         Ok(AnsweredObject {
             observed,
             resource_version: metadata.resource_version.to_string(),
+            grace_seconds: metadata.deletion_grace_period_seconds,
             finalizers: metadata.finalizers.iter().map(ToString::to_string).collect(),
         })
     }

@@ -8,6 +8,8 @@ mod support_cluster;
 #[path = "support/proxy.rs"]
 mod support_proxy;
 
+#[path = "attached/answers.rs"]
+mod answers;
 #[path = "support/aws.rs"]
 mod aws;
 #[path = "attached/broken.rs"]
@@ -48,6 +50,8 @@ mod plans;
 mod recorders;
 #[path = "attached/recovery.rs"]
 mod recovery;
+#[path = "attached/refusals.rs"]
+mod refusals;
 #[path = "attached/replicas.rs"]
 mod replicas;
 #[path = "attached/switches.rs"]

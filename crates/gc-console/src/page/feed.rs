@@ -1,9 +1,12 @@
 //! Feed of the collectors' changes: a ring of the newest ones for all readers, and counts of the last hour.
 //!
+//! A deleted object is counted once, when it is gone: at once, or when what kept it after its deletion was requested has let it go.
+//!
 //! A reader costs no memory but its position in the ring. A slow reader gets the newest changes and the number of
 //! changes that were skipped.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +15,7 @@ use gc_collectors::measures::{self, Metric};
 use gc_collectors::permissions::Controller;
 use gc_kube::{Observer, ResourceTable};
 use gc_process::journal::{entry, verb};
-use gc_types::{Change, Effect, ObjectKey, Outcome, Request, Uid};
+use gc_types::{Change, Effect, Event, ObjectKey, Outcome, Request, Uid};
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -24,6 +27,9 @@ const LONGEST_FILTER: usize = 256;
 pub(crate) const MINUTES: usize = 60;
 /// Kinds of changes that one minute counts apart; what exceeds this is counted without its namespace and resource.
 const COUNTED_APART: usize = 2048;
+
+/// Objects that remain after their deletion was requested, at most; further ones are counted at once.
+const PENDING: usize = 16_384;
 
 /// Subject of a change, as rights are given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,6 +142,13 @@ struct Ring {
     next: u64,
     minutes: VecDeque<Minute>,
     controllers: BTreeSet<&'static str>,
+    pending: BTreeMap<(ChangeSubject, Arc<str>), PendingDeletion>,
+}
+
+/// A deletion that a collector has requested, of an object that is still there.
+struct PendingDeletion {
+    uid: Uid,
+    controller: &'static str,
 }
 
 /// Feed of this process's collectors.
@@ -147,6 +160,8 @@ struct PageState {
     run: i64,
     ring: Mutex<Ring>,
     next: watch::Sender<u64>,
+    /// Number of deletions that are pending, so that most removals need no lock.
+    pending: AtomicUsize,
     node_breaker: Mutex<Option<NodeBreaker>>,
 }
 
@@ -165,6 +180,7 @@ impl Default for Feed {
             run: jiff::Timestamp::now().as_millisecond(),
             ring: Mutex::default(),
             next: watch::Sender::new(0),
+            pending: AtomicUsize::new(0),
             node_breaker: Mutex::default(),
         }))
     }
@@ -299,17 +315,11 @@ impl Feed {
 
     fn write(&self, observer: &FeedObserver, key: &ObjectKey, happened: (&Effect, &Outcome, u32, Duration)) {
         let (effect, outcome, round_trips, took) = happened;
-        let route = observer.table.get(key.resource);
-        let about = ChangeSubject {
-            group: route.as_ref().map(|route| Arc::clone(&route.info.gvr.group)).unwrap_or_default(),
-            resource: route.as_ref().map(|route| Arc::clone(&route.info.gvr.resource)).unwrap_or_default(),
-            namespace: Arc::clone(&key.namespace),
-        };
+        let about = observer.subject(key);
         let now = jiff::Timestamp::now();
         let mut ring = self.lock();
-        if is_deletion(&effect.request) && matches!(outcome, Outcome::Applied(_)) {
-            ring.count(now.as_second().div_euclid(60), observer.controller, &about);
-        }
+        ring.count_deletion(minute_of(now), observer.controller, (&about, &key.name), (effect, outcome));
+        self.0.pending.store(ring.pending.len(), Ordering::Release);
         if ring.entries.len() >= KEPT_ENTRIES {
             ring.entries.pop_front();
         }
@@ -336,7 +346,69 @@ impl Feed {
     }
 }
 
+impl Feed {
+    /// An object is gone: of this UID, or whatever had the name.
+    fn gone(&self, observer: &FeedObserver, key: &ObjectKey, uid: Option<&Uid>) {
+        if self.0.pending.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let about = observer.subject(key);
+        let mut ring = self.lock();
+        ring.end_deletion(minute_of(jiff::Timestamp::now()), (&about, &key.name), uid);
+        self.0.pending.store(ring.pending.len(), Ordering::Release);
+    }
+}
+
+/// Minutes since the epoch.
+fn minute_of(time: jiff::Timestamp) -> i64 {
+    time.as_second().div_euclid(60)
+}
+
 impl Ring {
+    /// Counts a deletion after which the object is gone, and remembers one after which it remains.
+    fn count_deletion(
+        &mut self,
+        minute: i64,
+        controller: &'static str,
+        (about, name): (&ChangeSubject, &Arc<str>),
+        (effect, outcome): (&Effect, &Outcome),
+    ) {
+        let Some(uid) = uid_of(&effect.request) else { return };
+        match outcome {
+            Outcome::Applied(Some(_)) if is_deletion(&effect.request) => {
+                let place = (about.clone(), Arc::clone(name));
+                let is_known = self.pending.get(&place).is_some_and(|pending| pending.uid == *uid);
+                if !is_known && self.pending.len() >= PENDING {
+                    self.count(minute, controller, about);
+                } else if !is_known {
+                    self.pending.insert(place, PendingDeletion { uid: uid.clone(), controller });
+                }
+            }
+            // At once, or with its last finalizer.
+            Outcome::Applied(None) => {
+                let was_pending = self.end_deletion(minute, (about, name), Some(uid));
+                if !was_pending && is_deletion(&effect.request) {
+                    self.count(minute, controller, about);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts a pending deletion whose object is gone, for the collector that asked for it first. Whether there was one.
+    fn end_deletion(
+        &mut self,
+        minute: i64,
+        (about, name): (&ChangeSubject, &Arc<str>),
+        uid: Option<&Uid>,
+    ) -> bool {
+        let place = (about.clone(), Arc::clone(name));
+        let is_it = self.pending.get(&place).is_some_and(|pending| uid.is_none_or(|uid| pending.uid == *uid));
+        let Some(pending) = is_it.then(|| self.pending.remove(&place)).flatten() else { return false };
+        self.count(minute, pending.controller, about);
+        true
+    }
+
     fn count(&mut self, minute: i64, controller: &'static str, about: &ChangeSubject) {
         if self.minutes.back().is_none_or(|last| last.number != minute) {
             if self.minutes.len() >= MINUTES {
@@ -356,6 +428,16 @@ impl Ring {
     }
 }
 
+/// The UID of the object that a request deletes, or may end.
+fn uid_of(request: &Request) -> Option<&Uid> {
+    match request {
+        Request::Delete { uid, .. }
+        | Request::RemoveFinalizer { uid, .. }
+        | Request::Guarded { uid, change: Change::ForceDelete, .. } => Some(uid),
+        _ => None,
+    }
+}
+
 fn is_deletion(request: &Request) -> bool {
     matches!(request, Request::Delete { .. } | Request::Guarded { change: Change::ForceDelete, .. })
 }
@@ -366,7 +448,29 @@ struct FeedObserver {
     table: ResourceTable,
 }
 
+impl FeedObserver {
+    /// What a change of an object is about.
+    fn subject(&self, key: &ObjectKey) -> ChangeSubject {
+        let route = self.table.get(key.resource);
+        ChangeSubject {
+            group: route.as_ref().map(|route| Arc::clone(&route.info.gvr.group)).unwrap_or_default(),
+            resource: route.as_ref().map(|route| Arc::clone(&route.info.gvr.resource)).unwrap_or_default(),
+            namespace: Arc::clone(&key.namespace),
+        }
+    }
+}
+
 impl Observer for FeedObserver {
+    fn observed(&self, event: &Event) {
+        if let Event::Removed { key, uid, .. } = event {
+            self.feed.gone(self, key, Some(uid));
+        }
+    }
+
+    fn gone(&self, key: &ObjectKey) {
+        self.feed.gone(self, key, None);
+    }
+
     fn standing(&self, standing: &CollectorState) {
         let read =
             |metric: &Metric| standing.gauges.iter().find(|one| one.metric == metric).map(|one| one.value);
@@ -405,7 +509,10 @@ mod tests {
 
     use super::*;
     use gc_collectors::measures::Measurement;
-    use gc_types::{EffectId, PropagationPolicy, Reason, ResourceId, Uid, Verdict};
+    use gc_types::{
+        DeletionState, EffectId, ObservedObject, PropagationPolicy, Reason, ResourceId, ResourceVersion,
+        Verdict,
+    };
 
     fn deletion(namespace: &str, name: &str) -> Effect {
         let key = ObjectKey { resource: ResourceId(7), namespace: namespace.into(), name: name.into() };
@@ -504,6 +611,61 @@ mod tests {
         assert!(feed.node_breaker().is_some());
         say(0.0, 0.0);
         assert_eq!(feed.node_breaker(), None);
+    }
+
+    /// A pod that is given time to end, and a dependent that is deleted in the foreground, are counted once, when they are gone.
+    #[test]
+    fn an_object_is_counted_once_when_it_is_gone() {
+        let feed = Feed::default();
+        let collectors = [Controller::GarbageCollector, Controller::PodGarbageCollector];
+        let [owners, pods] =
+            collectors.map(|controller| feed.observer(controller, &ResourceTable::default()));
+        let count = || {
+            let collected = feed.collected(jiff::Timestamp::now(), &mut |_| true);
+            let total = |controller: Controller| {
+                let own = collected.iter().find(|one| one.controller == controller.name());
+                own.map_or(0, |own| own.minutes.iter().sum::<u64>())
+            };
+            collectors.map(total)
+        };
+        let said = |observer: &Arc<dyn Observer>, effect: &Effect, remains: bool| {
+            let Request::Delete { key, uid, .. } = &effect.request else { panic!("it deletes") };
+            let object = ObservedObject {
+                key: key.clone(),
+                uid: uid.clone(),
+                resource_version: ResourceVersion(1),
+                deletion: DeletionState { deleting: true, ..DeletionState::default() },
+                owners: [].into_iter().collect(),
+                recreator: None,
+            };
+            observer.finished(effect, &Outcome::Applied(remains.then_some(object)), 1, Duration::ZERO);
+        };
+        let (web, cart) = (deletion("shop", "web"), deletion("shop", "cart"));
+        said(&owners, &web, true);
+        said(&owners, &cart, true);
+        assert_eq!(count(), [0, 0], "they were only requested");
+        let outcomes =
+            feed.since(0).entries.iter().map(|entry| entry.value()["outcome"].clone()).collect::<Vec<_>>();
+        assert_eq!(outcomes, ["requested", "requested"]);
+        // Another collector ends what the first one has asked for.
+        said(&pods, &web, false);
+        assert_eq!(count(), [1, 0]);
+        let key =
+            |name: &str| ObjectKey { resource: ResourceId(7), namespace: "shop".into(), name: name.into() };
+        let removed = |name: &str, uid: &str| Event::Removed {
+            key: key(name),
+            uid: Uid::new(uid),
+            resource_version: ResourceVersion(9),
+        };
+        owners.observed(&removed("cart", "another"));
+        assert_eq!(count(), [1, 0], "an earlier object of the name");
+        owners.observed(&removed("cart", "u"));
+        owners.observed(&removed("cart", "u"));
+        owners.observed(&removed("web", "u"));
+        assert_eq!(count(), [2, 0]);
+        said(&pods, &cart, true);
+        pods.gone(&key("cart"));
+        assert_eq!(count(), [2, 1]);
     }
 
     #[test]

@@ -387,6 +387,7 @@ impl Line {
                     change.time.split('T').nth(1).and_then(|time| time.get(..8)).unwrap_or(&change.time);
                 let verb = match &*change.outcome {
                     "applied" => change.verb.clone(),
+                    "requested" => "deletion requested".to_owned(),
                     outcome => format!("{}: {outcome}", change.verb),
                 };
                 Row {

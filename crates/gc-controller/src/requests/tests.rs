@@ -81,7 +81,7 @@ impl Answer for ServerAnswer {
             recreator: None,
         };
         let finalizers = vec!["foregroundDeletion".to_owned()];
-        Ok(AnsweredObject { observed, resource_version: "7".to_owned(), finalizers })
+        Ok(AnsweredObject { observed, resource_version: "7".to_owned(), grace_seconds: Some(0), finalizers })
     }
 
     fn status(&self) -> Option<Status> {

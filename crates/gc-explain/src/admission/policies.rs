@@ -11,7 +11,8 @@ use gc_cel::{Budget, Program, Scope};
 use gc_types::ObjectKey;
 use serde_json::{Value, json};
 
-use super::rules::{GROUP, Operation, Rules, is_everything, selects};
+use super::POLICIES;
+use super::rules::{GROUP, Operation, Rules, is_everything, selects, takes_operation};
 use crate::catalog::{GroupResource, Resource};
 use crate::facts::{Facts, Knowledge};
 use crate::object::Object;
@@ -50,10 +51,11 @@ pub(super) fn policies<'a>(survey: &Survey, facts: &'a Facts) -> Vec<BoundPolicy
         survey.catalog.named(&resource)?;
         facts.list(&resource, "")?.present()
     };
-    let Some(policies) = list("validatingadmissionpolicies").filter(|policies| !policies.is_empty()) else {
+    let [policies, bindings] = POLICIES;
+    let Some(policies) = list(policies).filter(|policies| !policies.is_empty()) else {
         return Vec::new();
     };
-    let Some(bindings) = list("validatingadmissionpolicybindings") else { return Vec::new() };
+    let Some(bindings) = list(bindings) else { return Vec::new() };
     let denies = |binding: &&Object| {
         let mut actions = binding.texts("/spec/validationActions").peekable();
         actions.peek().is_none() || actions.any(|action| action == "Deny")
@@ -65,6 +67,27 @@ pub(super) fn policies<'a>(survey: &Survey, facts: &'a Facts) -> Vec<BoundPolicy
             Some(BoundPolicy { policy, binding, compiled: RefCell::default() })
         })
         .collect()
+}
+
+/// A field, if it is a text.
+fn text<'v>(value: &'v Value, field: &str) -> &'v str {
+    value[field].as_str().unwrap_or_default()
+}
+
+/// The parameters that a binding refers to; `None` if they cannot be read.
+fn selected(facts: &Facts, resource: &Resource, namespace: &str, reference: &Value) -> Option<Vec<Value>> {
+    let name = text(reference, "name");
+    if name.is_empty() {
+        let Some(Knowledge::Present(all)) = facts.list(&resource.name, namespace) else { return None };
+        let selector = &reference["selector"];
+        let is_selected = |object: &&Object| is_everything(selector) || selects(selector, labels(object));
+        return Some(all.iter().filter(is_selected).map(|object| object.value().clone()).collect());
+    }
+    match facts.object(&resource.name, namespace, name) {
+        Some(Knowledge::Present(object)) => Some(vec![object.value().clone()]),
+        Some(Knowledge::Absent) => Some(Vec::new()),
+        Some(Knowledge::Unreadable(_)) | None => None,
+    }
 }
 
 /// One request, as policies see it.
@@ -227,11 +250,17 @@ impl<'a> BoundPolicy<'a> {
         if kind.is_null() || reference.is_null() {
             return Params::Found(vec![Value::Null]);
         }
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (api_version, kind) = (text(&kind["apiVersion"]), text(&kind["kind"]));
-        let Some(resource) = survey.catalog.of_kind(&api_version, &kind) else { return Params::Unreadable };
-        let named = text(&reference["namespace"]);
-        let namespace = match (resource.is_namespaced(), named.as_str()) {
+        let (api_version, kind) = (text(kind, "apiVersion"), text(kind, "kind"));
+        let Some(resource) = survey.catalog.of_kind(api_version, kind) else {
+            if !survey.catalog.failed.is_empty() {
+                return Params::Unreadable;
+            }
+            let why = format!(
+                "failed to configure policy: failed to find resource referenced by paramKind: '{api_version}, Kind={kind}'"
+            );
+            return Params::Missing(why);
+        };
+        let namespace = match (resource.is_namespaced(), text(reference, "namespace")) {
             (false, _) => "",
             (true, "") => &request.key.namespace,
             (true, named) => named,
@@ -241,26 +270,50 @@ impl<'a> BoundPolicy<'a> {
                        cluster-scoped resources";
             return Params::Missing(why.to_owned());
         }
-        let name = text(&reference["name"]);
-        let found: Vec<Value> = if name.is_empty() {
-            let Some(Knowledge::Present(all)) = facts.list(&resource.name, namespace) else {
-                return Params::Unreadable;
-            };
-            let selector = &reference["selector"];
-            let is_selected = |object: &&Object| is_everything(selector) || selects(selector, labels(object));
-            all.iter().filter(is_selected).map(|object| object.value().clone()).collect()
-        } else {
-            match facts.object(&resource.name, namespace, &name) {
-                Some(Knowledge::Present(object)) => vec![object.value().clone()],
-                Some(Knowledge::Absent) => Vec::new(),
-                Some(Knowledge::Unreadable(_)) | None => return Params::Unreadable,
-            }
-        };
+        let Some(found) = selected(facts, resource, namespace, reference) else { return Params::Unreadable };
         if found.is_empty() && reference["parameterNotFoundAction"] != "Allow" {
             let why = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction";
             return Params::Missing(why.to_owned());
         }
         Params::Found(found)
+    }
+
+    /// Why every deletion that it is asked about fails, if that is certain: its parameters are not there.
+    pub(super) fn failure(&self, facts: &Facts, survey: &Survey) -> Option<String> {
+        let spec = &self.policy.value()["spec"];
+        let rules = &spec["matchConstraints"]["resourceRules"];
+        let (kind, reference) = (&spec["paramKind"], &self.binding.value()["spec"]["paramRef"]);
+        if spec["failurePolicy"] == "Ignore"
+            || kind.is_null()
+            || reference.is_null()
+            || !takes_operation(rules, Operation::Delete)
+        {
+            return None;
+        }
+        let (api_version, kind) = (text(kind, "apiVersion"), text(kind, "kind"));
+        let Some(resource) = survey.catalog.of_kind(api_version, kind) else {
+            let is_certain = survey.catalog.failed.is_empty();
+            return is_certain
+                .then(|| format!("its parameters are {kind}s of {api_version}, which are not served"));
+        };
+        let namespace = if resource.is_namespaced() { text(reference, "namespace") } else { "" };
+        // Otherwise they are in the namespace of each request.
+        if resource.is_namespaced() && namespace.is_empty() {
+            return None;
+        }
+        let is_missing = selected(facts, resource, namespace, reference)?.is_empty();
+        let is_needed = reference["parameterNotFoundAction"] != "Allow";
+        let place = if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
+        let what = match text(reference, "name") {
+            "" => format!("no {kind}{place} has the labels of its parameters"),
+            name => format!("its parameters, {kind}/{name}{place}, do not exist"),
+        };
+        (is_missing && is_needed).then_some(what)
+    }
+
+    /// Returns the policy.
+    pub(super) const fn policy(&self) -> &'a Object {
+        self.policy
     }
 
     fn compiled(&self, text: &'a str) -> Option<Rc<Program>> {

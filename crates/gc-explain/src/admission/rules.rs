@@ -81,6 +81,13 @@ impl Rules<'_> {
     }
 }
 
+/// Reports whether one of these rules is about such requests, whatever the object.
+pub(super) fn takes_operation(rules: &Value, operation: Operation) -> bool {
+    let rules = rules.as_array().into_iter().flatten();
+    let mut named = rules.filter_map(|rule| rule["operations"].as_array()).flatten();
+    named.any(|named| named == operation.name() || named == "*")
+}
+
 /// Reports whether a selector selects everything.
 pub(super) fn is_everything(selector: &Value) -> bool {
     selector.as_object().is_none_or(|fields| {

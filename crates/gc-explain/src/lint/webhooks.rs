@@ -1,8 +1,8 @@
-//! Admission webhooks that fail what they are asked about.
+//! Admission webhooks and policies that fail what they are asked about.
 
 use super::{Code, Linter};
-pub(super) use crate::admission::CONFIGURATIONS;
-use crate::admission::{GROUP, Operation, webhooks};
+pub(super) use crate::admission::{CONFIGURATIONS, POLICIES};
+use crate::admission::{GROUP, Operation, failing_policies, webhooks};
 use crate::stuck::Place;
 
 impl Linter<'_> {
@@ -25,6 +25,29 @@ impl Linter<'_> {
                 )
             };
             self.add(Code::FailingWebhook, &subject, place, message, advice);
+        }
+    }
+
+    /// So is a policy that refuses all deletions because its parameters are not there.
+    pub(super) fn policies(&mut self) {
+        if !self.namespace.is_empty() {
+            return;
+        }
+        let (survey, facts) = (self.survey, self.facts);
+        for failing in failing_policies(survey, facts) {
+            let [policies, bindings] = POLICIES;
+            let place = self.place(GROUP, policies, failing.policy);
+            let (name, binding) = (failing.policy.name().to_owned(), failing.binding.to_owned());
+            let subject = format!("{name}/{binding}");
+            let message = move |_| {
+                format!("policy {name} fails every deletion that it is asked about → {}", failing.why)
+            };
+            let advice = move |_: &Place| {
+                format!(
+                    "create them; `kubectl delete {bindings}.{GROUP}/{binding}` ends the checks as well as the failures"
+                )
+            };
+            self.add(Code::FailingPolicy, &subject, place, message, advice);
         }
     }
 }

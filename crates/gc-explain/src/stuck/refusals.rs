@@ -7,7 +7,7 @@ use gc_types::ObjectKey;
 
 use super::apis::NO_LONGER_CHECKED;
 use super::{Cause, Code, Diagnosis, Force};
-use crate::admission::{GROUP, Operation, Refuser};
+use crate::admission::{GROUP, Operation, POLICIES, Refuser};
 use crate::catalog::GroupResource;
 use crate::commands::kubectl;
 use crate::messages::{policy_in, webhook_in};
@@ -78,8 +78,7 @@ impl Diagnosis<'_> {
         if protect::is_ours(name) {
             return Self::protection(name, message);
         }
-        let resources = ["validatingadmissionpolicies", "validatingadmissionpolicybindings"];
-        let [policy, bound] = resources.map(|resource| GroupResource::new(GROUP, resource).to_string());
+        let [policy, bound] = POLICIES.map(|resource| GroupResource::new(GROUP, resource).to_string());
         Cause {
             code: Code::AdmissionPolicyRefuses,
             subject: name.to_owned(),

@@ -168,7 +168,8 @@ impl Requests {
         self.deleted = u64::from(!item.deleting && matches!(outcome, Outcome::Applied(_)));
         // Of what is terminating already, only a failure is news.
         if !item.deleting || matches!(outcome, Outcome::Refused { .. } | Outcome::Failed { .. }) {
-            self.trace.deleted(resource, namespace, item, &outcome, begun.elapsed());
+            let remains = answered.as_ref().is_ok_and(|(_, body)| remains(body));
+            self.trace.deleted(resource, namespace, (item, remains), &outcome, begun.elapsed());
         }
         let (code, body) = answered?;
         Ok(if code < 300 { Reply::Done } else { refused(&path, code, &body) })
@@ -264,6 +265,12 @@ impl Requests {
         let value = serde_json::from_slice(&answer.body).unwrap_or_default();
         Ok((answer.head.status.as_u16(), value))
     }
+}
+
+/// Reports whether the answer to a deletion shows an object that remains for now.
+fn remains(answer: &Value) -> bool {
+    let shown = item(answer);
+    shown.deleting && (!shown.finalizers.is_empty() || shown.grace_seconds > 0)
 }
 
 fn own_path(namespace: &TerminatingNamespace) -> String {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use gc_collectors::namespaces::emptying::{ContainedResource, Item, View};
 use gc_types::{
-    Change, Effect, EffectId, Evidence, Gvr, ObjectKey, Outcome, PropagationPolicy, Reason, Request,
-    ResourceId, ResourceInfo, ResourceVersion, Scope, Uid, Verdict,
+    Change, DeletionState, Effect, EffectId, Evidence, Gvr, ObjectKey, ObservedObject, Outcome,
+    PropagationPolicy, Reason, Request, ResourceId, ResourceInfo, ResourceVersion, Scope, Uid, Verdict,
 };
 
 use crate::observer::Observer;
@@ -21,6 +21,25 @@ const REPORTED_AT_ONCE: usize = 1_000;
 const REPORT_PAUSE: Duration = Duration::from_millis(5);
 /// The number of `namespaces`; those of their contents follow.
 const NAMESPACES: ResourceId = ResourceId(0);
+
+/// Result of a deletion that the server has accepted: with the object, if that remains for now.
+fn accepted(effect: &Effect, remains: bool) -> Outcome {
+    let Request::Delete { key, uid, .. } = &effect.request else { return Outcome::Applied(None) };
+    Outcome::Applied(remains.then(|| ObservedObject {
+        key: key.clone(),
+        uid: uid.clone(),
+        resource_version: ResourceVersion::UNKNOWN,
+        deletion: DeletionState { deleting: true, ..DeletionState::default() },
+        owners: [].into_iter().collect(),
+        recreator: None,
+    }))
+}
+
+/// Reports whether an object of a collection that was deleted remains for now. Pods are given time to end.
+fn remains(contained: &ContainedResource, item: &Item) -> bool {
+    let is_pod = contained.gvr.group.is_empty() && *contained.gvr.resource == *"pods";
+    is_pod || !item.finalizers.is_empty()
+}
 
 /// A namespace that is being emptied.
 #[derive(Clone, Debug)]
@@ -161,17 +180,18 @@ impl Trace {
         self.effect(request, ResourceVersion::parse(&item.resource_version), vec![why, how.to_owned()])
     }
 
-    /// One object was deleted, or a deletion failed.
+    /// One object was deleted and may remain for now, or a deletion failed.
     pub(crate) fn deleted(
         &self,
         contained: &ContainedResource,
         namespace: &TerminatingNamespace,
-        item: &Item,
+        (item, remains): (&Item, bool),
         outcome: &Outcome,
         took: Duration,
     ) {
         let effect = self.deletion(self.of(contained), namespace, item, "by a request of its own");
-        self.observer.finished(&effect, outcome, 1, took);
+        let accepted = matches!(outcome, Outcome::Applied(_)).then(|| accepted(&effect, remains));
+        self.observer.finished(&effect, accepted.as_ref().unwrap_or(outcome), 1, took);
     }
 
     /// A whole collection was deleted, and these objects were in it. Those that were already terminating are
@@ -197,7 +217,8 @@ impl Trace {
                     item,
                     "one request deleted all objects of its kind in the namespace",
                 );
-                self.observer.finished(&effect, &Outcome::Applied(None), requests, took);
+                let outcome = accepted(&effect, remains(contained, item));
+                self.observer.finished(&effect, &outcome, requests, took);
                 requests = 0;
             }
         }

@@ -96,9 +96,19 @@ fn failed_with(message: &str, retry_after_milliseconds: Option<u64>) -> Outcome 
 #[tokio::test]
 async fn answers_become_outcomes() {
     let named = json!({"name": "web", "kind": "pods"});
+    let is_left = |performed: &PerformedRequest| matches!(performed.outcome, Outcome::Applied(Some(_)));
+    // An object that its finalizers, or its grace period, keep for now was only requested to be deleted.
+    let mut ended = object(UID, &[]);
+    ended["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+    let mut in_grace = ended.clone();
+    in_grace["metadata"]["deletionGracePeriodSeconds"] = 30.into();
+    for (shown, remains) in [(object(UID, &["x/y"]), true), (in_grace, true), (ended.clone(), false)] {
+        let fixture = fixture(vec![json_answer(202, &shown)]);
+        assert_eq!(is_left(&fixture.performer.perform(&delete()).await), remains, "{shown}");
+    }
     for (answer, outcome, signal) in [
         (status(200, "", &Value::Null), Outcome::Applied(None), Signal::Answered),
-        (json_answer(202, &object(UID, &["x/y"])), Outcome::Applied(None), Signal::Answered),
+        (json_answer(202, &ended), Outcome::Applied(None), Signal::Answered),
         (status(404, "NotFound", &named), Outcome::Absent, Signal::Answered),
         (
             status(404, "NotFound", &json!({"name": "shop", "kind": "namespaces"})),

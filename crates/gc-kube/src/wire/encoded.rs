@@ -77,6 +77,9 @@ pub(crate) fn encode(metadata: &Metadata<'_>) -> Vec<u8> {
     if metadata.deleting {
         bytes_field(9, &[8, 1, 16, 0], &mut meta);
     }
+    if let Some(seconds) = metadata.grace_seconds {
+        number_field(10, seconds.cast_unsigned(), &mut meta);
+    }
     for (number, entries) in [(11, labels(metadata)), (12, annotations(metadata))] {
         for (name, content) in entries {
             let mut entry = Vec::new();
@@ -152,6 +155,9 @@ pub(crate) fn to_json(metadata: &Metadata<'_>) -> serde_json::Value {
     });
     if metadata.deleting {
         value["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    }
+    if let Some(seconds) = metadata.grace_seconds {
+        value["deletionGracePeriodSeconds"] = seconds.into();
     }
     if let Some(seconds) = created(metadata) {
         value["creationTimestamp"] = jiff::Timestamp::from_second(seconds).unwrap().to_string().into();

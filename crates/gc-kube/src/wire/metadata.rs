@@ -79,6 +79,8 @@ pub struct Metadata<'a> {
     pub resource_version: Cow<'a, str>,
     /// True if there is a `deletionTimestamp`.
     pub deleting: bool,
+    /// `deletionGracePeriodSeconds`
+    pub grace_seconds: Option<i64>,
     /// `finalizers`
     pub finalizers: Vec<Cow<'a, str>>,
     /// `ownerReferences`
@@ -401,6 +403,10 @@ fn metadata_message<'a>(message: &'a [u8], into: &mut Metadata<'a>) -> Result<()
                 value.bytes("metadata.deletionTimestamp")?;
                 into.deleting = true;
             }
+            10 => {
+                let seconds = value.number("metadata.deletionGracePeriodSeconds")?;
+                into.grace_seconds = Some(seconds.cast_signed());
+            }
             11 => label_message(value, into)?,
             12 => annotation_message(value, into)?,
             13 => into.owners.push(owner_message(value.bytes("metadata.ownerReferences")?)?),
@@ -570,6 +576,7 @@ struct JsonMetadata<'a> {
     #[serde(borrow)]
     creation_timestamp: Option<Cow<'a, str>>,
     deletion_timestamp: Option<serde::de::IgnoredAny>,
+    deletion_grace_period_seconds: Option<i64>,
     #[serde(borrow)]
     finalizers: Option<Vec<Cow<'a, str>>>,
     #[serde(borrow)]
@@ -633,6 +640,7 @@ impl<'a> From<JsonMetadata<'a>> for Metadata<'a> {
             uid: json.uid.unwrap_or_default(),
             resource_version: json.resource_version.unwrap_or_default(),
             deleting: json.deletion_timestamp.is_some(),
+            grace_seconds: json.deletion_grace_period_seconds,
             finalizers: json.finalizers.unwrap_or_default(),
             owners: json.owner_references.unwrap_or_default(),
             initial_events_end: json.annotations.initial_events_end.as_deref() == Some("true"),

@@ -97,6 +97,7 @@ words! {
     OBSERVED = "observed",
     PROTECTED = "protected",
     REFUSED = "refused",
+    REQUESTED = "requested",
     TRIPPED = "tripped",
 }
 
@@ -123,6 +124,22 @@ pub fn verb(request: &Request) -> &'static str {
         Request::Outside { call: OutsideCall::DeleteStorage(_), .. } => DELETE_STORAGE,
         Request::Outside { call: OutsideCall::LookUpMachine { .. }, .. } => LOOK_UP_MACHINE,
     }
+}
+
+/// Reports whether the server has accepted what an entry asked for. A deletion may be only requested: finalizers or a grace period kept
+/// the object then.
+#[must_use]
+pub fn is_accepted(entry: &Value) -> bool {
+    matches!(entry["outcome"].as_str(), Some(APPLIED | REQUESTED))
+}
+
+/// Returns the outcome of an effect as one word. A deletion after which the object still exists is only requested.
+fn word_of(effect: &Effect, outcome: &Outcome) -> &'static str {
+    let is_deletion = matches!(
+        effect.request,
+        Request::Delete { .. } | Request::Guarded { change: Change::ForceDelete, .. }
+    );
+    if is_deletion && matches!(outcome, Outcome::Applied(Some(_))) { REQUESTED } else { word(outcome) }
 }
 
 /// Returns the outcome as one word.
@@ -250,7 +267,7 @@ pub fn entry(
     let rest = json!({
         "time": now(),
         "effect": effect.id.0, "verdict": effect.reason.code(), "message": message, "owners": owners,
-        "evidence": evidence, "outcome": word(outcome), "requests": round_trips,
+        "evidence": evidence, "outcome": word_of(effect, outcome), "requests": round_trips,
         "durationSeconds": took.as_secs_f64(),
     });
     if let Value::Object(rest) = rest {

@@ -16,7 +16,7 @@ use gc_process::access::Access;
 use gc_process::tasks::block_on;
 use gc_process::{UsageError, screen};
 
-use super::{NotAgreed, agreement};
+use super::{NotAgreed, PlanWouldGetStuck, agreement};
 
 /// Options of `kubegc delete`.
 #[derive(Clone, Debug, Args)]
@@ -66,15 +66,18 @@ pub(crate) fn run(options: &DeleteOptions) -> anyhow::Result<()> {
             return Err(NotAgreed.into());
         }
         let unsent = send_all(&client, &planning.targets, options.cascade).await?;
+        if !unsent.is_empty() && unsent.len() < planning.targets.len() {
+            writeln!(screen::stdout(), "Not followed: not everything that was planned is being deleted.")?;
+        }
+        let is_refused = |error: &anyhow::Error| error.downcast_ref().is_some_and(NotDeleted::is_refused);
         let ended = if unsent.is_empty() {
-            follow::follow(&gatherer, &planning.radius, patience).await
-        } else {
-            if unsent.len() < planning.targets.len() {
-                writeln!(
-                    screen::stdout(),
-                    "Not followed: not everything that was planned is being deleted."
-                )?;
+            follow::follow(&gatherer, &planning.radius, &options.access, patience).await
+        } else if unsent.iter().all(is_refused) && planning.failures.is_empty() {
+            for error in &unsent {
+                screen::complain!("error: {error:#}");
             }
+            return Err(PlanWouldGetStuck.into());
+        } else {
             Ok(())
         };
         planning.failures.extend(unsent);

@@ -33,6 +33,7 @@ prop_compose! {
     fn any_metadata()(
         texts in prop::array::uniform4("[a-z\"\\\\ü.-]{0,12}"),
         deleting in any::<bool>(),
+        grace_seconds in prop::option::of(0_i64..100),
         finalizers in prop::collection::vec("[a-z/]{0,9}", 0..4),
         owners in prop::collection::vec(any_owner(), 0..3),
         initial_events_end in any::<bool>(),
@@ -41,7 +42,7 @@ prop_compose! {
     ) -> Metadata<'static> {
         let [name, namespace, uid, resource_version] = texts.map(Cow::Owned);
         Metadata {
-            name, namespace, uid, resource_version, deleting, initial_events_end, marks,
+            name, namespace, uid, resource_version, deleting, grace_seconds, initial_events_end, marks,
             finalizers: finalizers.into_iter().map(Cow::Owned).collect(),
             owners,
             tracking: tracking.into_iter().map(|(mark, text)| (mark, text.into())).collect(),

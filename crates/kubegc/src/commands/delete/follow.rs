@@ -1,5 +1,6 @@
 //! `kubegc delete` after its requests: follows the deletion until everything is gone, or nothing goes any more.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -7,14 +8,19 @@ use gc_explain::plan::{BlastRadius, Fate, Item};
 use gc_explain::stuck::Row;
 use gc_explain::text::{count, some_of, thousands};
 use gc_inspect::gather::{self, Gatherer, Scope};
+use gc_inspect::sources::JournalFlags;
 use gc_inspect::stuck;
+use gc_process::access::Access;
+use gc_types::Uid;
 use tokio::time::Instant;
 
 use crate::commands::PlanWouldGetStuck;
 
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Time without a deletion after which the cause is searched, and searched again.
+/// Time without a deletion after which the cause is searched at first: what is refused is refused at once.
+const FIRST_PATIENCE: Duration = Duration::from_secs(5);
+/// Time without a deletion after which the cause is searched again.
 const STALL_PATIENCE: Duration = Duration::from_secs(30);
 /// Objects, or causes, that are named when nothing goes any more.
 const NAMED: usize = 5;
@@ -23,12 +29,13 @@ const NAMED: usize = 5;
 pub(crate) async fn follow(
     gatherer: &Gatherer,
     radius: &BlastRadius,
+    access: &Access,
     patience: Duration,
 ) -> anyhow::Result<()> {
     let mut out = gc_process::screen::stdout();
     let mut left: Vec<&Item> = radius.items.iter().filter(|item| item.fate != Fate::Released).collect();
     let (all, begun) = (left.len(), Instant::now());
-    let (mut reported, mut asked) = (usize::MAX, begun);
+    let (mut reported, mut asked, mut stall) = (usize::MAX, begun, FIRST_PATIENCE);
     loop {
         left = remaining(gatherer, left).await;
         let Some(next) = left.first().copied() else {
@@ -54,14 +61,14 @@ pub(crate) async fn follow(
             writeln!(out, "Stuck: {}; `kubegc stuck` explains why.", some_of(&titles, NAMED))?;
             return Err(PlanWouldGetStuck.into());
         }
-        if asked.elapsed() >= STALL_PATIENCE {
-            asked = Instant::now();
-            if let Some(causes) = causes(gatherer, &left, patience).await {
+        if asked.elapsed() >= stall {
+            (asked, stall) = (Instant::now(), STALL_PATIENCE);
+            if let Some(causes) = causes(gatherer, &left, access, patience).await {
                 writeln!(out, "Stuck: {causes}; `kubegc stuck` explains why.")?;
                 return Err(PlanWouldGetStuck.into());
             }
-            let (left, waited) = (count(left.len(), "object"), STALL_PATIENCE.as_secs());
-            writeln!(out, "nothing has gone for {waited} s; {left} left; next: {}", next.title())?;
+            let left = count(left.len(), "object");
+            writeln!(out, "nothing has gone for a while; {left} left; next: {}", next.title())?;
         }
     }
 }
@@ -88,17 +95,27 @@ fn estimate(elapsed: Duration, gone: usize, left: usize) -> String {
 }
 
 /// Why none of these objects will go, if that is known of each.
-async fn causes(gatherer: &Gatherer, left: &[&Item], patience: Duration) -> Option<String> {
+async fn causes(gatherer: &Gatherer, left: &[&Item], access: &Access, patience: Duration) -> Option<String> {
+    let client = gatherer.client();
+    // A user with rights in one namespace lists nothing else.
+    let namespace = left.first().map(|item| item.namespace.to_string()).unwrap_or_default();
+    let is_one = left.iter().all(|item| *item.namespace == *namespace);
+    let scope = Scope { namespace: if is_one { namespace } else { String::new() }, ..Scope::default() };
+    let refused = stuck::refusals(&JournalFlags::default(), access, client).await;
     // A failed request is repeated after the next interval.
-    let present = Gatherer::new(gatherer.client().clone(), gather::now()).await.ok()?;
-    let rows = stuck::ask(&present, &Scope::default(), patience).await.ok()?.rows;
-    all_held(left, &rows)
+    let present = Gatherer::new(client.clone(), gather::clock(client).await).await.ok()?;
+    let present = present.knowing_refusals(refused.clone());
+    let rows = stuck::ask(&present, &scope, patience).await.ok()?.rows;
+    all_held(left, &rows, &refused.into_iter().map(|(uid, _)| uid).collect())
 }
 
-/// The causes that hold these objects, if each is held by one.
-fn all_held(left: &[&Item], rows: &[Row]) -> Option<String> {
+/// The causes that hold these objects, if each is held by one, or the server has refused to delete it: then it is part of a cause.
+fn all_held(left: &[&Item], rows: &[Row], refused: &BTreeSet<Uid>) -> Option<String> {
     let holds = |row: &Row, item: &Item| row.places().any(|place| place.uid == item.uid.to_string());
-    if !left.iter().all(|item| rows.iter().any(|row| holds(row, item))) {
+    let is_held = |item: &Item| rows.iter().any(|row| holds(row, item));
+    if !left.iter().any(|item| is_held(item))
+        || !left.iter().all(|item| is_held(item) || refused.contains(&item.uid))
+    {
         return None;
     }
     let rows = rows.iter().filter(|row| left.iter().any(|item| holds(row, item)));
@@ -115,11 +132,9 @@ fn all_held(left: &[&Item], rows: &[Row]) -> Option<String> {
 mod tests {
     use std::sync::Arc;
 
+    use super::*;
     use gc_explain::plan::ItemKind;
     use gc_explain::stuck::{Cause, Code, Place};
-    use gc_types::Uid;
-
-    use super::*;
 
     /// Following ends when each object that is left is held by a known cause, also if the plan did not foresee it.
     #[test]
@@ -158,8 +173,13 @@ mod tests {
         };
         let (held, free) = (item("a"), item("b"));
         let why = "PersistentVolume/a: StorageNotDeleted, its storage is not deleted";
-        assert_eq!(all_held(&[&held], std::slice::from_ref(&row)).as_deref(), Some(why));
-        assert_eq!(all_held(&[&held, &free], &[row]), None);
+        let (nothing, rows) = (BTreeSet::new(), std::slice::from_ref(&row));
+        assert_eq!(all_held(&[&held], rows, &nothing).as_deref(), Some(why));
+        assert_eq!(all_held(&[&held, &free], rows, &nothing), None);
+        // What the server has refused to delete is what the others wait for.
+        let refused = BTreeSet::from([Uid::new("b")]);
+        assert_eq!(all_held(&[&held, &free], rows, &refused).as_deref(), Some(why));
+        assert_eq!(all_held(&[&free], &[], &refused), None);
     }
 
     #[test]
