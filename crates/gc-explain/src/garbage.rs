@@ -72,7 +72,11 @@ pub enum Code {
     UnusedDefinition,
     /// The node or the volume of the VolumeAttachment does not exist.
     UnusedVolumeAttachment,
-    /// The Deployment, StatefulSet or DaemonSet has no pods by its own specification.
+    /// There is nothing in the namespace but what Kubernetes puts there.
+    UnusedNamespace,
+    /// The class of the Gateway does not exist, or no route is attached to it.
+    UnusedGateway,
+    /// The Deployment, StatefulSet, DaemonSet or Job has no pods by its own specification.
     IdleWorkload,
     /// The Pod has finished, and nothing deletes it.
     FinishedPod,
@@ -112,6 +116,8 @@ impl Code {
             Self::UnusedPriorityClass => "UnusedPriorityClass",
             Self::UnusedDefinition => "UnusedDefinition",
             Self::UnusedVolumeAttachment => "UnusedVolumeAttachment",
+            Self::UnusedNamespace => "UnusedNamespace",
+            Self::UnusedGateway => "UnusedGateway",
             Self::IdleWorkload => "IdleWorkload",
             Self::FinishedPod => "FinishedPod",
             Self::FinishedJob => "FinishedJob",
@@ -296,6 +302,7 @@ impl Garbage {
     pub fn target(&mut self, usable: Usable, resource: &Resource, object: &Value) {
         let place = place(resource, object);
         let metadata = &object["metadata"];
+        self.others.inhabits(&place);
         let is_exempt = self.is_exempt(&place.namespace, metadata)
             || controllers::selecting(usable, &place.name, metadata).is_some();
         self.note_mark(&place, metadata);
@@ -370,7 +377,8 @@ impl Garbage {
         let is_builtin = is_builtin(&resource.name.group);
         // Where one namespace is read, what others use of the cluster is not known.
         let is_foreign = place.namespace.is_empty() && self.includes_system;
-        let is_exempt = !is_builtin || is_foreign || self.is_exempt(&place.namespace, &object["metadata"]);
+        let is_examined = is_builtin || &*resource.name.group == others::GATEWAYS;
+        let is_exempt = !is_examined || is_foreign || self.is_exempt(&place.namespace, &object["metadata"]);
         self.others.observe(resource, &place, object, is_exempt);
         if !is_foreign {
             self.note_mark(&place, &object["metadata"]);
@@ -497,7 +505,8 @@ impl Garbage {
 
     /// The report. The survey has the owners, the outlook what is due.
     #[must_use]
-    pub fn report(self, survey: &Survey, outlook: &Outlook) -> Report {
+    pub fn report(mut self, survey: &Survey, outlook: &Outlook) -> Report {
+        self.others.survey(survey);
         let mut findings = self.unused();
         findings.extend(self.old());
         let account = |namespace: &str, name: &str| {

@@ -3,24 +3,42 @@
 //! A finding is certain only where something that it needs does not exist. What is merely offered for use, such as a class or a
 //! ClusterRole, and what may be wanted as it is, such as a workload that was scaled to 0, is reported as unknown.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use gc_types::{Timestamp, parse_quantity};
 use serde_json::Value;
 
-use super::{Certainty, Code, Finding};
+use super::{Certainty, Code, Finding, controllers};
 use crate::catalog::Resource;
 use crate::object::parse_time;
 use crate::stuck::Place;
+use crate::survey::Survey;
 
 type Labels = BTreeMap<String, String>;
 /// Kind, namespace and name.
 type Named = (String, String, String);
 
+/// The group of Gateways and of the routes that are attached to them.
+pub(super) const GATEWAYS: &str = "gateway.networking.k8s.io";
+/// Objects that every namespace has, by kind and name: Kubernetes makes them, or a distribution.
+const MADE: [(&str, &str); 6] = [
+    ("ConfigMap", "istio-ca-root-cert"),
+    ("ConfigMap", "kube-root-ca.crt"),
+    ("ConfigMap", "openshift-service-ca.crt"),
+    ("ServiceAccount", "builder"),
+    ("ServiceAccount", "default"),
+    ("ServiceAccount", "deployer"),
+];
+/// Kinds of objects that come and go in a namespace without anyone who uses it.
+const PASSING: [&str; 1] = ["Event"];
+
 /// Kinds whose objects others need by name.
-const NEEDED: [&str; 9] = [
+const NEEDED: [&str; 10] = [
     "ClusterRole",
     "Deployment",
+    "GatewayClass",
     "Node",
     "PersistentVolume",
     "ReplicaSet",
@@ -51,6 +69,10 @@ enum Question {
     Class,
     /// True if there is no object of this group and kind.
     Instances(String, String),
+    /// True if nothing is in the namespace.
+    Inhabited,
+    /// True if this class does not exist, or no route is attached.
+    Routes { class: Named },
     /// It was answered when the object was read.
     Answered(Certainty, String),
 }
@@ -81,6 +103,10 @@ pub(super) struct Others {
     aggregations: Vec<Value>,
     classes: BTreeSet<(String, String)>,
     instances: BTreeSet<(String, String)>,
+    /// Namespaces in which there is something.
+    inhabited: BTreeSet<String>,
+    /// Gateways that routes name, by namespace and name.
+    routed: BTreeSet<(String, String)>,
 }
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
@@ -180,6 +206,8 @@ impl Others {
         if NEEDED.contains(&&*kind) {
             self.existing.insert((kind.clone(), place.namespace.clone(), place.name.clone()));
         }
+        self.inhabits(place);
+        self.routes_of(place, object);
         self.pods_of(&kind, place, object);
         self.classes_of(&kind, object);
         self.bindings_of(&kind, place, object);
@@ -225,8 +253,59 @@ impl Others {
             }
             ("rbac.authorization.k8s.io", _) => self.right(&kind, place, object),
             ("apps", "Deployment" | "StatefulSet" | "DaemonSet") => self.idle(&kind, place, object),
-            ("", "Pod") | ("batch", "Job") => self.finished(&kind, place, object),
+            ("", "Pod") | ("batch", "Job") => {
+                self.finished(&kind, place, object);
+                if object["spec"]["suspend"] == true {
+                    let question = Question::Answered(Certainty::Unknown, "it is suspended".to_owned());
+                    self.candidate(Code::IdleWorkload, place, object, question);
+                }
+            }
+            ("", "Namespace")
+                if place.name != "default" && !controllers::is_system_namespace(&place.name) =>
+            {
+                self.candidate(Code::UnusedNamespace, place, object, Question::Inhabited);
+            }
+            (GATEWAYS, "Gateway") => {
+                let class = (
+                    "GatewayClass".to_owned(),
+                    String::new(),
+                    text(object, "/spec/gatewayClassName").to_owned(),
+                );
+                self.candidate(Code::UnusedGateway, place, object, Question::Routes { class });
+            }
             _ => {}
+        }
+    }
+
+    /// An object of any kind: its namespace is not empty.
+    pub(super) fn inhabits(&mut self, place: &Place) {
+        let is_made = MADE.contains(&(place.kind.as_str(), place.name.as_str()));
+        if !place.namespace.is_empty() && !is_made && !PASSING.contains(&place.kind.as_str()) {
+            self.inhabited.insert(place.namespace.clone());
+        }
+    }
+
+    /// Objects of kinds that are not read whole are in namespaces as well.
+    pub(super) fn survey(&mut self, survey: &Survey) {
+        let found = RefCell::new(BTreeSet::<Arc<str>>::new());
+        survey.engine.select(|key| {
+            let kind = survey.catalog.get(key.resource).map(|resource| &*resource.kind).unwrap_or_default();
+            if !MADE.contains(&(kind, &key.name)) && !PASSING.contains(&kind) {
+                found.borrow_mut().insert(Arc::clone(&key.namespace));
+            }
+            false
+        });
+        self.inhabited.extend(found.into_inner().iter().map(ToString::to_string));
+    }
+
+    /// Gateways that a route, or a set of listeners, names as its parent.
+    fn routes_of(&mut self, place: &Place, object: &Value) {
+        for parent in items(object, "/spec/parentRefs").chain(object.pointer("/spec/parentRef")) {
+            let kind = parent["kind"].as_str().unwrap_or("Gateway");
+            let namespace = parent["namespace"].as_str().unwrap_or(&place.namespace);
+            if kind == "Gateway" {
+                self.routed.insert((namespace.to_owned(), text(parent, "/name").to_owned()));
+            }
         }
     }
 
@@ -504,6 +583,14 @@ impl Others {
             }
             Question::Class => {
                 unknown(!self.classes.contains(&(kind.clone(), name.clone())), "nothing uses the class")
+            }
+            Question::Inhabited => {
+                unknown(!self.inhabited.contains(name), "nothing is in it but what Kubernetes puts there")
+            }
+            Question::Routes { class } => {
+                let is_routed = self.routed.contains(&(namespace.clone(), name.clone()));
+                certain(!exists(class), format!("GatewayClass {}, which it has, does not exist", class.2))
+                    .or_else(|| unknown(!is_routed, "no route is attached to it"))
             }
             Question::Instances(group, kind) => {
                 let is_there = self.instances.contains(&(group.clone(), kind.clone()));

@@ -48,6 +48,11 @@ fn of_kind(kind: &str) -> Resource {
         "StorageClass" => resource("storage.k8s.io", "v1", kind, "storageclasses"),
         "VolumeAttachment" => resource("storage.k8s.io", "v1", kind, "volumeattachments"),
         "PriorityClass" => resource("scheduling.k8s.io", "v1", kind, "priorityclasses"),
+        "Namespace" => resource("", "v1", kind, "namespaces"),
+        "Event" => resource("", "v1", kind, "events"),
+        "Gateway" | "GatewayClass" | "HTTPRoute" => {
+            resource("gateway.networking.k8s.io", "v1", kind, &format!("{}s", kind.to_lowercase()))
+        }
         "Role" | "ClusterRole" | "RoleBinding" | "ClusterRoleBinding" => {
             resource("rbac.authorization.k8s.io", "v1", kind, &format!("{}s", kind.to_lowercase()))
         }

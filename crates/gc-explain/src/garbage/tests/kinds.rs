@@ -362,3 +362,50 @@ fn a_look_notes_its_time() {
     let none = json!({"kubegc.io/unused-since": null, "kubegc.io/unused-because": null, "kubegc.io/unused-seen": null});
     assert_eq!(patch["metadata"]["annotations"], none);
 }
+
+/// A Gateway needs its class, and routes; a Job that is suspended has no pods.
+#[test]
+fn gateways_and_suspended_jobs_are_reported() {
+    let gateway = || ("Gateway n/g", json!({"spec": {"gatewayClassName": "c"}}));
+    let class = || ("GatewayClass /c", json!({}));
+    let route = |namespace: &str, parent: Value| {
+        let title = if namespace == "n" { "HTTPRoute n/r" } else { "HTTPRoute m/r" };
+        (title, json!({"spec": {"parentRefs": [parent]}}))
+    };
+    for (objects, expected) in [
+        (vec![gateway()], &["UnusedGateway n/g"][..]),
+        (vec![gateway(), class()], &["UnusedGateway? n/g"]),
+        (vec![gateway(), class(), route("n", json!({"name": "g"}))], &[]),
+        (vec![gateway(), class(), route("m", json!({"name": "g", "namespace": "n"}))], &[]),
+        (vec![gateway(), class(), route("m", json!({"name": "g"}))], &["UnusedGateway? n/g"]),
+        (
+            vec![gateway(), class(), route("n", json!({"name": "g", "kind": "Service"}))],
+            &["UnusedGateway? n/g"],
+        ),
+        (vec![("Job n/j", json!({"spec": {"suspend": true}}))], &["IdleWorkload? n/j"]),
+        (vec![("Job n/j", json!({"spec": {"suspend": false}}))], &[]),
+    ] {
+        assert_eq!(codes(objects.clone()), expected, "{objects:?}");
+    }
+}
+
+/// A namespace is empty if there is nothing in it but what every namespace has.
+#[test]
+fn empty_namespaces_are_reported() {
+    let namespace = |name: &'static str| (name, json!({}));
+    for (objects, expected) in [
+        (vec![namespace("Namespace /n")], &["UnusedNamespace? /n"][..]),
+        (vec![namespace("Namespace /n"), ("Pod m/p", json!({}))], &["UnusedNamespace? /n"]),
+        (vec![namespace("Namespace /n"), ("Event n/e", json!({}))], &["UnusedNamespace? /n"]),
+        (vec![namespace("Namespace /n"), ("Pod n/p", json!({}))], &[]),
+        (vec![namespace("Namespace /n"), ("Widget n/w", json!({"spec": {}}))], &[]),
+        (vec![namespace("Namespace /default"), namespace("Namespace /kube-system")], &[]),
+    ] {
+        assert_eq!(codes(objects.clone()), expected, "{objects:?}");
+    }
+    let made = vec![("ServiceAccount n/default", json!({})), ("ConfigMap n/kube-root-ca.crt", json!({}))];
+    let found = shown(&report(made, vec![namespace("Namespace /n")], false));
+    assert_eq!(found, ["UnusedNamespace? /n: nothing is in it but what Kubernetes puts there"]);
+    let used = shown(&report(vec![("Secret n/s", json!({}))], vec![namespace("Namespace /n")], false));
+    assert!(!used.iter().any(|line| line.starts_with("UnusedNamespace")), "{used:?}");
+}
