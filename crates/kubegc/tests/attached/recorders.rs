@@ -65,7 +65,7 @@ impl Recorder {
         text
     }
 
-    fn is_ready(&self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         self.log().contains("metrics and health") && self.page("/readyz").starts_with("HTTP/1.1 200")
     }
 

@@ -9,6 +9,7 @@ use std::process::Command;
 use http::Method;
 use serde_json::{Value, json};
 
+use super::recorders::Recorder;
 use crate::support::Kubegc;
 use crate::support_cluster::{Admin, MAPS, kubegc, uid, until};
 use crate::support_proxy::{Fault, Proxy};
@@ -607,6 +608,57 @@ fn a_claim_is_bound_to_its_retained_volume_and_to_no_recycled_one() {
         let volume = admin.get(&format!("{VOLUMES}/{name}")).1;
         assert_eq!(volume["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"], is_bound, "{volume}");
     }
+}
+
+/// A bare pod that ran comes back, although its last state is a finished one; a namespace comes back, and what controllers have made
+/// again there meanwhile is no failure.
+#[test]
+fn a_pod_that_ran_and_a_namespace_come_back() {
+    const SHOP: &str = "/api/v1/namespaces/shop";
+    let server = Kubegc::start_with("up", ["--ephemeral"]);
+    let admin = Admin::of(&server);
+    let records = Records::of(&server);
+    let recorder = Recorder::start(&server, &records.folder, &["--metrics-bind-address=127.0.0.1:0"]);
+    until("it records", || recorder.is_ready());
+    admin.create("/api/v1/namespaces", &json!({"metadata": {"name": "shop"}}));
+    let pod = json!({"containers": [{"name": "c", "image": "i"}]});
+    admin.create(&format!("{SHOP}/pods"), &json!({"metadata": {"name": "bare"}, "spec": pod}));
+    admin.create(
+        &format!("{SHOP}/configmaps"),
+        &json!({"metadata": {"name": "settings"}, "data": {"k": "v"}}),
+    );
+    let labels = json!({"app": "web"});
+    let web = json!({"metadata": {"name": "web"}, "spec": {"replicas": 1, "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod}}});
+    admin.create("/apis/apps/v1/namespaces/shop/deployments", &web);
+    let running = |labels: &str| {
+        let pods = admin.get(&format!("{SHOP}/pods?labelSelector={labels}")).1;
+        let pods = pods["items"].as_array().cloned().unwrap_or_default();
+        pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count()
+    };
+    let is_recorded = |name: &str| {
+        let files = std::fs::read_dir(&records.folder).unwrap().map(|file| file.unwrap().path());
+        files
+            .into_iter()
+            .any(|file| std::fs::read_to_string(file).unwrap().contains(&format!("\"name\":\"{name}\"")))
+    };
+    until("all pods run", || running("") == 2);
+    admin.delete_at(&format!("{SHOP}/pods/bare"), "Background");
+    until("the pod is gone", || admin.get(&format!("{SHOP}/pods/bare")).0 == 404 && is_recorded("bare"));
+    let (code, out, error) = records.undo(&server.kubeconfig, &["pod/bare", "-n", "shop", "--yes"]);
+    assert!(code == Some(0) && !out.contains("Impossible"), "{out}{error}");
+    until("it runs again", || running("") == 2);
+
+    admin.delete_at(SHOP, "Background");
+    until("the namespace is gone", || admin.get(SHOP).0 == 404 && is_recorded("shop"));
+    let (code, out, error) = records.undo(&server.kubeconfig, &["ns/shop", "--yes"]);
+    assert!(code == Some(0) && out.contains("Recreated"), "{out}{error}");
+    assert_eq!(admin.get(&format!("{SHOP}/configmaps/settings")).1["data"]["k"], "v");
+    until("everything runs again", || running("app%3Dweb") == 1 && running("") == 2);
+    // A second run finds everything there.
+    let (code, out, error) = records.undo(&server.kubeconfig, &["ns/shop", "--yes"]);
+    assert_eq!(code, Some(0), "{out}{error}");
+    assert!(recorder.end().success());
 }
 
 /// The most memory that a command has held, KiB, and its output.

@@ -185,6 +185,62 @@ fn an_entry_after_a_torn_line_is_found() {
     assert_eq!((recorded("first"), recorded("second")), (1, 1));
 }
 
+/// With `--tail 0` all entries of a server are shown, however many requests that takes, and in a pipe each of them whole.
+#[test]
+fn the_whole_journal_of_a_server_is_shown() {
+    const ENTRIES: usize = 10_000;
+    let data = tempfile::tempdir().unwrap();
+    let name = |number: usize| format!("{}-{number}", "a-long-name".repeat(8));
+    let lines = (0..ENTRIES).map(|number| {
+        let entry = json!({"number": number + 1, "time": "2026-09-21T14:01:00.000000Z", "verb": "delete", "outcome": "applied",
+            "resource": "configmaps", "kind": "ConfigMap", "namespace": "shop", "name": name(number), "uid": format!("u-{number}"),
+            "verdict": "OwnersAbsent", "message": "every owner is absent"});
+        format!("{entry}\n")
+    });
+    std::fs::write(data.path().join("journal.jsonl"), lines.collect::<String>()).unwrap();
+    let flags = ["--data-dir", data.path().to_str().unwrap(), "--workloads=off"];
+    let server = Kubegc::start_with("up", flags);
+    let names = ask(&server, &["journal", "--tail", "0", "-n", "shop", "-o", "name"]);
+    assert_eq!(names.lines().count(), ENTRIES);
+    let text = ask(&server, &["journal", "--tail", "0", "-n", "shop", "--no-headers"]);
+    assert_eq!(text.lines().filter(|line| line.contains(" configmaps/a-long-name")).count(), ENTRIES);
+    assert!(!text.contains('…') && text.contains(&name(ENTRIES - 1)), "in a pipe, nothing is shortened");
+}
+
+/// A deletion after which the object remains is only requested; it is collected once, when it is gone.
+#[test]
+fn what_remains_was_only_requested_to_be_deleted() {
+    let server = Kubegc::start_collectors();
+    let admin = Admin::of(&server);
+    let owner = admin.map("owner", None);
+    let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner}]);
+    for (name, finalizers) in [("gone", json!([])), ("held", json!(["acme.dev/hold"]))] {
+        let metadata = json!({"name": name, "finalizers": finalizers, "ownerReferences": owners});
+        admin.create(MAPS, &json!({"metadata": metadata}));
+    }
+    let collected = || {
+        let overview = admin.get("/kubegc/v1/overview").1;
+        let of_owners = overview["collected"].as_array().unwrap().iter();
+        of_owners.filter_map(|one| one["total"].as_u64()).sum::<u64>()
+    };
+    let outcome = |name: &str| {
+        let object = format!("--object=cm/{name}");
+        let found = ask(&server, &["journal", &object, "-n", "default", "--verb=delete", "-o", "json"]);
+        entries(&found).first().map_or(Value::Null, |entry| entry["outcome"].clone())
+    };
+    admin.delete("owner", "Background");
+    until("both deletions are in the journal", || {
+        outcome("gone") == "applied" && outcome("held") == "requested"
+    });
+    until("one is collected", || collected() == 1);
+    assert!(ask(&server, &["why", "cm/gone"]).contains("It was collected at "));
+    assert!(ask(&server, &["why", "cm/held"]).contains("FinalizerHeld"));
+    let path = format!("{MAPS}/held");
+    assert_eq!(admin.send(Method::PATCH, &path, &json!({"metadata": {"finalizers": null}})).0, 200);
+    until("the other one, too", || collected() == 2);
+    assert!(ask(&server, &["why", "cm/held"]).contains("It was collected at "));
+}
+
 /// A word that no entry has is a mistake of whoever asks, and not an empty journal.
 #[test]
 fn unknown_words_are_refused_with_those_that_are_known() {
