@@ -219,7 +219,14 @@ mod tests {
     fn a_genuine_storage_is_accounted_for() {
         for driver in ["vfs", "overlay"] {
             let Some(storage) = GenuineStorage::start(driver) else {
-                println!("not tested with {driver}: containers-storage is not there, or cannot use it");
+                // The overlay driver needs a kernel and a filesystem that allow it; vfs needs the command alone.
+                assert!(
+                    driver != "vfs" || std::env::var("CI").as_deref() != Ok("true"),
+                    "no containers-storage"
+                );
+                eprintln!(
+                    "SKIPPED: {driver}: no containers-storage, not root, or the driver does not work here"
+                );
                 continue;
             };
             let base = storage.layer("base", None, 3000);
@@ -265,6 +272,13 @@ mod tests {
     struct GenuineStorage {
         folder: tempfile::TempDir,
         driver: &'static str,
+    }
+
+    /// The overlay driver mounts its directory onto itself.
+    impl Drop for GenuineStorage {
+        fn drop(&mut self) {
+            let _ = self.command(&["shutdown"]).output();
+        }
     }
 
     impl GenuineStorage {

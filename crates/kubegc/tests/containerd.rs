@@ -76,6 +76,7 @@ on_each_release!(
     ages_count_on_over_restarts,
     images_go_when_inodes_are_short,
     a_dry_run_counts_as_a_pass_does,
+    generated_disks_are_cleared_as_their_dry_runs_say,
     what_is_below_cri_is_accounted_for_and_removed,
     what_comes_into_use_or_dies_during_a_pass_does_no_harm,
     a_policy_removes_in_force_what_its_dry_run_says,
@@ -353,41 +354,92 @@ fn a_dry_run_counts_as_a_pass_does(release: Release) {
     succeed(&mut containerd.agent(&OBSERVE));
     let mut rounds = 0;
     loop {
-        let (capacity, available) = space(&containerd.folder);
-        let used = 100 - available * 100 / capacity;
-        let before = containerd.images();
-        if used < 10 || before.len() < 4 {
+        let used = used_percent(&containerd);
+        if used < 10 || containerd.images().len() < 4 {
             break;
         }
-        let (high, low) = (used.to_string(), (used - 7).to_string());
-        let marks = ["--image-gc-high-threshold", &high, "--image-gc-low-threshold", &low];
-        let dry = containerd.agent(&["--dry-run", "-o", "json"]).args(&OBSERVE[1..4]).args(marks).output();
-        let dry = dry.unwrap();
-        let plan: Value = serde_json::from_slice(&dry.stdout).expect("a plan in JSON");
-        assert_eq!(plan["sizes"], "measured", "{plan}");
-        let text = succeed(containerd.agent(&OBSERVE[..4]).args(marks));
-        let after = containerd.images();
-        let gone: BTreeSet<&str> =
-            before.keys().filter(|name| !after.contains_key(*name)).map(String::as_str).collect();
-        let planned = plan["images"].as_array().unwrap();
-        let (fewest, most) = (plan["fewestImages"].as_u64(), plan["mostImages"].as_u64());
-        let count = Some(gone.len() as u64);
-        assert!(fewest <= count && count <= most, "{count:?} went: {plan}\n{text}");
-        assert!(most <= fewest.map(|fewest| fewest + 1), "a range of one image at most: {plan}");
-        let first: BTreeSet<&str> =
-            planned.iter().take(gone.len()).map(|one| one["name"].as_str().unwrap()).collect();
-        assert_eq!(gone, first, "they went in the planned order");
-        // The last one was needed: without it, the target would have been missed.
-        let (_, available) = space(&containerd.folder);
-        let wanted = capacity * (100 - used + 7) / 100;
-        let last = planned[gone.len() - 1]["expectedFreedBytes"].as_u64().unwrap();
-        assert!(
-            available >= wanted && available - wanted <= last + (64 << 10),
-            "{available} {wanted} {plan}"
-        );
+        assert_pass_is_as_planned(&containerd, used, 7);
         rounds += 1;
     }
     assert!(rounds >= 3, "{rounds} rounds");
+}
+
+fn used_percent(containerd: &Containerd) -> u64 {
+    let (capacity, available) = space(&containerd.folder);
+    100 - available * 100 / capacity
+}
+
+/// Lowers the usage by `by` percent: a dry run and a pass remove the same images, and no more than needed.
+fn assert_pass_is_as_planned(containerd: &Containerd, used: u64, by: u64) {
+    let (capacity, _) = space(&containerd.folder);
+    let before = containerd.images();
+    let (high, low) = (used.to_string(), (used - by).to_string());
+    let marks = ["--image-gc-high-threshold", &high, "--image-gc-low-threshold", &low];
+    let dry = containerd.agent(&["--dry-run", "-o", "json"]).args(&OBSERVE[1..4]).args(marks).output();
+    let dry = dry.unwrap();
+    let plan: Value = serde_json::from_slice(&dry.stdout).expect("a plan in JSON");
+    assert_eq!(plan["sizes"], "measured", "{plan}");
+    let text = succeed(containerd.agent(&OBSERVE[..4]).args(marks));
+    let after = containerd.images();
+    let gone: BTreeSet<&str> =
+        before.keys().filter(|name| !after.contains_key(*name)).map(String::as_str).collect();
+    let planned = plan["images"].as_array().unwrap();
+    let (fewest, most) = (plan["fewestImages"].as_u64(), plan["mostImages"].as_u64());
+    let count = Some(gone.len() as u64);
+    assert!(fewest <= count && count <= most, "{count:?} went: {plan}\n{text}");
+    assert!(most <= fewest.map(|fewest| fewest + 1), "a range of one image at most: {plan}");
+    let first: BTreeSet<&str> =
+        planned.iter().take(gone.len()).map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(gone, first, "they went in the planned order");
+    // The last one was needed: without it, the target would have been missed.
+    let (_, available) = space(&containerd.folder);
+    let wanted = capacity * (100 - used + by) / 100;
+    let last = planned[gone.len() - 1]["expectedFreedBytes"].as_u64().unwrap();
+    assert!(available >= wanted && available - wanted <= last + (64 << 10), "{available} {wanted} {plan}");
+}
+
+/// Disks with images of random sizes on random bases, some of them in use: with three releases, 21 in all.
+fn generated_disks_are_cleared_as_their_dry_runs_say(release: Release) {
+    const DISKS: u64 = 7;
+    let containerd = Containerd::start_release(release, 128);
+    let own = containerd.images();
+    for disk in 0..DISKS {
+        let mut state = disk + 1;
+        // splitmix64, below a bound
+        let mut below = |bound: u64| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (mixed ^ mixed >> 31) % bound
+        };
+        let kib = |number: u64| usize::try_from(number << 10).unwrap();
+        let bases: Vec<(u64, usize)> =
+            (0..=below(3)).map(|base| (disk << 32 | base << 16, kib(1024 + below(3072)))).collect();
+        let images: Vec<TestImage> = (0..10 + below(8))
+            .map(|number| {
+                let (name, seed) = (format!("localhost/disk-{disk}:{number}"), disk << 32 | (number + 1));
+                match bases.get(usize::try_from(below(bases.len() as u64 + 1)).unwrap()) {
+                    Some(base) => TestImage::on_base(&name, *base, (seed, kib(64 + below(960)))),
+                    None => TestImage::unique(&name, seed, kib(256 + below(1280))),
+                }
+            })
+            .collect();
+        containerd.import(&images);
+        let pod = Pod::new(&format!("user-{disk}"));
+        let sandbox = containerd.run_sandbox(&pod);
+        let used_image = format!("localhost/disk-{disk}:{}", below(10));
+        containerd.create(&pod, &sandbox, "held", 0, &used_image, &["/none"]);
+        succeed(&mut containerd.agent(&OBSERVE));
+        let used = used_percent(&containerd);
+        assert_pass_is_as_planned(&containerd, used, 3 + below(used / 4));
+        assert!(containerd.images().contains_key(&used_image));
+        containerd.remove_pods();
+        let mut left = containerd.images();
+        left.retain(|name, _| !own.contains_key(name));
+        // Waits until the space is free.
+        let names: Vec<&str> = left.keys().map(String::as_str).collect();
+        containerd.ctr(&[&["images", "rm", "--sync"], &names[..]].concat());
+    }
 }
 
 /// A policy of a cluster that names an image by digest and one by pattern: its dry run says which would go and removes none; in force

@@ -11,7 +11,7 @@ const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 const NAMESPACES: &str = "/api/v1/namespaces";
 
 /// A policy about deletions, or changes, of these resources of the core group, and its binding.
-pub(super) fn keep(admin: &Admin, name: &str, (operation, resource): (&str, &str), more: Value) {
+pub(super) fn keep(admin: &Admin, name: &str, (operation, resource): (&str, &str), more: &Value) {
     let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]}]);
     let mut spec = json!({"failurePolicy": "Fail", "matchConstraints": {"resourceRules": rules}});
     let mut binding = json!({"policyName": name, "validationActions": ["Deny"]});
@@ -86,13 +86,13 @@ fn every_answer_names_the_policy_that_refuses() {
         &admin,
         "keeps-leaves",
         ("DELETE", "configmaps"),
-        unless("oldObject.metadata.name != 'kept-leaf'", "leaves stay"),
+        &unless("oldObject.metadata.name != 'kept-leaf'", "leaves stay"),
     );
     keep(
         &admin,
         "keeps-vault",
         ("DELETE", "namespaces"),
-        unless("request.name != 'vault'", "the vault stays"),
+        &unless("request.name != 'vault'", "the vault stays"),
     );
     until_refused(&admin, &format!("{MAPS}/kept-leaf"));
     until_refused(&admin, &format!("{NAMESPACES}/vault"));
@@ -137,7 +137,7 @@ fn what_cannot_be_evaluated_is_named_and_the_journal_is_evidence() {
     let by_authorizer = json!({
         "matchConditions": [{"name": "leaf", "expression": "oldObject.metadata.name == 'asked-leaf'"}],
         "validations": [{"expression": "authorizer.group('acme.dev').resource('widgets').check('bless').allowed()", "message": "administrators alone"}]});
-    keep(&admin, "asks", ("DELETE", "configmaps"), by_authorizer);
+    keep(&admin, "asks", ("DELETE", "configmaps"), &by_authorizer);
     let by_params = json!({
         "paramKind": {"apiVersion": "v1", "kind": "Secret"},
         "paramRef": {"namespace": "kube-system", "name": "limits", "parameterNotFoundAction": "Deny"},
@@ -147,7 +147,7 @@ fn what_cannot_be_evaluated_is_named_and_the_journal_is_evidence() {
         "/api/v1/namespaces/kube-system/secrets",
         &json!({"metadata": {"name": "limits"}, "data": {"keep": "eWVz"}}),
     );
-    keep(&admin, "tunes", ("DELETE", "configmaps"), by_params);
+    keep(&admin, "tunes", ("DELETE", "configmaps"), &by_params);
     until_refused(&admin, &format!("{MAPS}/tuned-leaf"));
 
     // The administrator reads the parameters, and nobody here asks the authorizer for another user.
@@ -183,7 +183,7 @@ fn what_cannot_be_evaluated_is_named_and_the_journal_is_evidence() {
         "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
         "paramRef": {"namespace": "kube-system", "name": "none", "parameterNotFoundAction": "Deny"},
         "validations": [{"expression": "true"}]});
-    keep(&admin, "lacks", ("DELETE", "podtemplates"), lost);
+    keep(&admin, "lacks", ("DELETE", "podtemplates"), &lost);
     let (_, said) = asked(&server, &["doctor"]);
     for expected in [
         "AdmissionPolicyRefuses asks",
