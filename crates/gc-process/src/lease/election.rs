@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::LeaseName;
-use super::control::{Control, PAGES_ADDRESS, PAGES_AUTHORITY};
+use super::control::{Control, PAGES_ADDRESS, PAGES_AUTHORITY, answered_lease, is_absent};
 use crate::preflight::ForbiddenRequest;
 
 /// Jitter: candidates read the Lease up to this much later than the retry period says.
@@ -333,7 +333,9 @@ impl Candidate {
             Err(error) => return Ok(Reply::Failed(error.to_string())),
         };
         match (answer.head.status, ask) {
-            (StatusCode::NOT_FOUND, Ask::Read) => return Ok(Reply::Missing),
+            (StatusCode::NOT_FOUND, Ask::Read) if is_absent(&answer, &self.options.lease) => {
+                return Ok(Reply::Missing);
+            }
             // Another candidate was faster: what it wrote is seen the next time.
             (StatusCode::CONFLICT, Ask::Create(_) | Ask::Replace(_)) => {
                 return Ok(Reply::Failed("a conflict".into()));
@@ -345,7 +347,9 @@ impl Candidate {
             }
             _ => return self.refused(verb, &answer),
         }
-        let lease: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let Some(lease) = answered_lease(&answer, &self.options.lease) else {
+            return Ok(Reply::Failed("the answer is not the lease".into()));
+        };
         self.saw(&lease);
         Ok(if *ask == Ask::Read { Reply::Found(Record::of_lease(&lease)) } else { Reply::Written })
     }

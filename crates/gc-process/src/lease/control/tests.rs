@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+use bytes::Bytes;
 use gc_types::Timestamp;
+use http_body_util::Full;
 
 use super::*;
 use crate::lease::orders::{OBSERVE_UNTIL, PAUSED, RESUMED_AT};
@@ -387,4 +389,42 @@ async fn a_lease_is_made_only_for_orders() {
     assert_eq!(before.paused.as_deref(), Some("lunch"));
     assert!(!Held::of(&lease).was_ever_held());
     server.shutdown().await;
+}
+
+/// A 404 that does not name the Lease, and a success that is not the Lease, say nothing: a pause would end by the answer of a gateway.
+#[tokio::test]
+async fn only_an_api_server_proves_that_there_is_no_lease() {
+    let name = LeaseName { namespace: "kube-system".into(), name: "kubegc".into() };
+    let status = |details: Value| {
+        json!({"kind": "Status", "apiVersion": "v1", "reason": "NotFound", "details": details}).to_string()
+    };
+    let of_lease =
+        |name: &str| status(json!({"group": "coordination.k8s.io", "kind": "leases", "name": name}));
+    let found = json!({"kind": "Lease", "metadata": {"name": "kubegc"}});
+    let absent = Ok(None);
+    let unknown = Err(());
+    for (code, body, expected) in [
+        (404, of_lease("kubegc"), absent.clone()),
+        (404, status(json!({"kind": "namespaces", "name": "kube-system"})), absent),
+        (404, of_lease("other"), unknown.clone()),
+        (404, status(json!({"kind": "pods", "name": "kubegc"})), unknown.clone()),
+        (404, status(json!({})), unknown.clone()),
+        (404, "404 page not found\n".to_owned(), unknown.clone()),
+        (404, "<html>not found</html>".to_owned(), unknown.clone()),
+        (404, String::new(), unknown.clone()),
+        (404, found.to_string(), unknown.clone()),
+        (200, "{}".to_owned(), unknown.clone()),
+        (200, "null".to_owned(), unknown.clone()),
+        (200, json!({"kind": "Lease", "metadata": {"name": "other"}}).to_string(), unknown.clone()),
+        (200, json!({"kind": "LeaseList", "items": []}).to_string(), unknown),
+        (200, found.to_string(), Ok(Some(found))),
+    ] {
+        let answer = body.clone();
+        let client = ApiClient::in_process(move |_| {
+            let response = http::Response::builder().status(code).header("content-type", "application/json");
+            let response = response.body(Full::new(Bytes::from(answer.clone()))).unwrap();
+            async move { response }
+        });
+        assert_eq!(read(&client, &name).await.map_err(drop), expected, "{code} {body}");
+    }
 }
