@@ -90,16 +90,15 @@ pub async fn stuck_in(client: ApiClient, patience: Duration) -> anyhow::Result<V
 /// Objects and waiting objects that a row names unless it is wide.
 const NAMED: usize = 3;
 
-/// Answers `kubegc stuck` for the cluster of a client, as far as possible from this graph, and returns its time.
+/// Answers `kubegc stuck` for the cluster of a client at this time of its collectors, as far as possible from this graph.
 pub async fn stuck_beside(
     client: ApiClient,
     resident: Option<Arc<dyn Resident>>,
+    now: Timestamp,
     patience: Duration,
-) -> anyhow::Result<(Vec<Row>, Timestamp)> {
-    let now = gather::clock(&client).await;
+) -> anyhow::Result<Vec<Row>> {
     let gatherer = Gatherer::new(client, now).await?.beside(resident);
-    let answer = ask(&gatherer, &Scope::default(), patience).await?;
-    Ok((answer.rows, answer.now))
+    Ok(ask(&gatherer, &Scope::default(), patience).await?.rows)
 }
 
 /// Why the server refused requests of collectors, by their journal if one is found.

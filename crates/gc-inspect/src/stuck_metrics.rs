@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use gc_explain::stuck::{Code, Row};
-use gc_kube::ApiClient;
+use gc_kube::{ApiClient, Clock};
 use gc_metrics::Catalogue;
 use gc_types::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -42,6 +42,8 @@ pub struct WatchedCluster {
     pub client: ApiClient,
     /// The graph of the collectors, if they have one.
     pub resident: Option<Arc<dyn Resident>>,
+    /// The clock of the collectors that this process runs.
+    pub clock: Clock,
 }
 
 impl StuckMetrics {
@@ -98,9 +100,11 @@ impl StuckMetrics {
 
     async fn check(&self, watched: &WatchedCluster) {
         let (client, resident) = (watched.client.clone(), watched.resident.clone());
-        let asked = gc_process::tasks::off_thread(move || stuck::stuck_beside(client, resident, PATIENCE));
+        let now = (watched.clock)();
+        let asked =
+            gc_process::tasks::off_thread(move || stuck::stuck_beside(client, resident, now, PATIENCE));
         match asked.await.map_err(anyhow::Error::from).flatten() {
-            Ok((rows, now)) => self.show(&rows, now),
+            Ok(rows) => self.show(&rows, now),
             Err(error) => {
                 self.failures.inc();
                 tracing::warn!("what is stuck was not found: {error:#}");
@@ -118,6 +122,7 @@ mod tests {
 
     use super::*;
     use gc_embedded::apiserver::{self, ServerOptions};
+    use gc_kube::system_clock;
     use gc_process::preflight;
 
     const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -148,7 +153,7 @@ mod tests {
             send(Method::POST, MAPS, &json!({"metadata": {"name": name, "finalizers": [finalizer]}})).await;
             send(Method::DELETE, &format!("{MAPS}/{name}"), &json!({})).await;
         }
-        let watched = WatchedCluster { client: client.clone(), resident: None };
+        let watched = WatchedCluster { client: client.clone(), resident: None, clock: system_clock() };
         metrics.check(&watched).await;
         let text = shown(&catalogue);
         let held = "kubegc_stuck_root_causes{cause=\"FinalizerHeld\"}";
@@ -156,7 +161,7 @@ mod tests {
         // It is not known, and not said to be mended, while the server does not answer.
         server.shutdown().await;
         let nowhere = ApiClient::plain("127.0.0.1:1").unwrap();
-        metrics.check(&WatchedCluster { client: nowhere, resident: None }).await;
+        metrics.check(&WatchedCluster { client: nowhere, resident: None, clock: system_clock() }).await;
         let text = shown(&catalogue);
         assert!(text.contains(&format!("{held} 2")), "{text}");
         assert!(text.contains("kubegc_stuck_check_failures_total 1"), "{text}");

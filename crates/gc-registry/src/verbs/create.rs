@@ -61,7 +61,10 @@ impl Call<'_> {
         self.mutate_dynamically(&mut object, None, options)?;
         // What admission has made of the name counts, and what it has made of the server's own fields does not.
         self.settle_namespace(&mut object)?;
-        refuse_version(&object, options)?;
+        // A PUT or an apply that creates may name a version.
+        if self.target.name.is_empty() {
+            refuse_version(&object, options)?;
+        }
         self.fill_system_fields(&mut object);
         let given_name = meta::name(&object).to_owned();
         let prefix = meta::text(&object, "generateName").to_owned();

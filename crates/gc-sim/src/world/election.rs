@@ -23,10 +23,10 @@ const LOOKED_EVERY_MILLISECONDS: i64 = 1_000;
 /// Duration of a partition between a collector and the server, milliseconds.
 const PARTITION_MILLISECONDS: [i64; 4] = [3_000, 8_000, 12_000, 20_000];
 /// Number of suspended leaders per thousand that have just decided something, and the maximum number of requests.
-const SUSPENDED_AT_WORK: u32 = 500;
+const SUSPENDED_AT_WORK: u32 = 900;
 const DECIDED_AT_ONCE: usize = 4;
 /// Number of suspended leaders per thousand that first send what they had decided before, when they continue.
-const SENDS_FIRST: u32 = 500;
+const SENDS_FIRST: u32 = 900;
 /// After this time a candidate leads in most worlds, and the story begins.
 const BEGINNING_MILLISECONDS: i64 = 1_000;
 

@@ -23,7 +23,6 @@ use gc_store_api::{Change, Key, KeyValue, Revision, StorageError};
 
 use super::OpenError;
 use super::medium::{Medium, SyncWatch};
-use super::successor::Missing;
 use crate::mvcc::{INITIAL_REVISION, Mvcc, result_of};
 
 /// The version of the format that this module writes.
@@ -363,6 +362,15 @@ impl Disk {
         let database = self.database()?;
         guarded("reading", || load(database))
     }
+}
+
+/// Writes that a copy lacks.
+#[derive(Debug, Default)]
+pub(super) struct Missing {
+    pub(super) changes: Vec<Arc<Change>>,
+    pub(super) compact: Option<Revision>,
+    /// The newest revision.
+    pub(super) revision: Revision,
 }
 
 /// A copy of a file that has not been written yet.

@@ -11,21 +11,12 @@ use std::thread::JoinHandle;
 use ::redb::Database;
 use gc_store_api::{Change, Revision};
 
-use super::disk::{self, Disk, Failure};
+use super::disk::{self, Disk, Failure, Missing};
 
 /// Changes that the committer adds to a copy itself.
 const LAST_CHANGES: usize = 1024;
 /// Rounds in which a copy may catch up with the writes.
 const ROUNDS: u32 = 16;
-
-/// Writes that a copy lacks.
-#[derive(Debug, Default)]
-pub(super) struct Missing {
-    pub(super) changes: Vec<Arc<Change>>,
-    pub(super) compact: Option<Revision>,
-    /// The newest revision.
-    pub(super) revision: Revision,
-}
 
 /// A copy that is being written.
 pub(super) struct Successor {

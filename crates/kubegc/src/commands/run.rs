@@ -28,7 +28,7 @@ use gc_inspect::garbage_metrics::GarbageMetrics;
 use gc_inspect::resident::Resident;
 use gc_inspect::stuck_metrics::{StuckMetrics, WatchedCluster};
 use gc_kube::namespaces::NamespaceFeed;
-use gc_kube::{ApiClient, MetadataCollector, Observer, Observers, StatusBoard, SyncState};
+use gc_kube::{ApiClient, MetadataCollector, Observer, Observers, StatusBoard, SyncState, system_clock};
 use gc_metrics::Catalogue;
 use gc_process::audit_log::DryRunReport;
 use gc_process::collector_metrics::CollectorMetrics;
@@ -268,8 +268,10 @@ async fn collect(options: &Options, given: &ExplicitFlags, settings: Settings) -
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let work = settings.collects_by_owners().then(|| {
         tasks.spawn(watch_readiness(collector.board(), Arc::clone(&ready)).boxed());
-        let (watched, leadership) =
-            (WatchedCluster { client: client.clone(), resident: graph }, live.leadership.clone());
+        let (watched, leadership) = (
+            WatchedCluster { client: client.clone(), resident: graph, clock: system_clock() },
+            live.leadership.clone(),
+        );
         let acts = move || ready.load(Ordering::Acquire) && leadership.leads();
         tasks.spawn(stuck.follow(watched, acts).boxed());
         let shutdown = async move {

@@ -126,8 +126,11 @@ async fn serve(options: &Options) -> anyhow::Result<ExitCode> {
     control::offer(&client, &LeaseFlags::default_name()).await?;
     let orders = up.control.console().map(|page| tokio::spawn(page.follow_orders()));
     let is_shown = options.metrics_bind_address.is_some();
-    let stuck = is_shown
-        .then(|| tokio::spawn(stuck.follow(WatchedCluster { client, resident: None }, || true).boxed()));
+    let stuck = is_shown.then(|| {
+        tokio::spawn(
+            stuck.follow(WatchedCluster { client, resident: None, clock: clock.clock() }, || true).boxed(),
+        )
+    });
     let done = attend(options, &up, catalogue, &mut ended).await;
     if let Some(orders) = orders {
         orders.abort();

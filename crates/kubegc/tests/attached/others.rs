@@ -76,7 +76,7 @@ fn a_finished_job_leaves_a_trace() {
             shown("uid"),
             shown("outcome")
         ],
-        [TTL, "jobs.batch", "default", "done", &job, "applied"],
+        [TTL, "jobs.batch", "default", "done", &job, "requested"],
         "{entry}"
     );
     assert_eq!(shown("verdict"), "TTLExpired");

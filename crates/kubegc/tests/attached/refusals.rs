@@ -150,7 +150,7 @@ fn what_cannot_be_evaluated_is_named_and_the_journal_is_evidence() {
     keep(&admin, "tunes", ("DELETE", "configmaps"), &by_params);
     until_refused(&admin, &format!("{MAPS}/tuned-leaf"));
 
-    // The administrator reads the parameters, and nobody here asks the authorizer for another user.
+    // The administrator reads the parameters, and no test here asks the authorizer for another user.
     let (code, said) = asked(&server, &["plan", "delete", "cm/tuned-owner"]);
     assert!(code == Some(3) && said.contains("refused by policy tunes: the limits keep it"), "{said}");
     let (code, said) = asked(&server, &["plan", "delete", "cm/asked-owner"]);
