@@ -436,9 +436,10 @@ fn generated_disks_are_cleared_as_their_dry_runs_say(release: Release) {
         containerd.remove_pods();
         let mut left = containerd.images();
         left.retain(|name, _| !own.contains_key(name));
-        // Waits until the space is free.
-        let names: Vec<&str> = left.keys().map(String::as_str).collect();
-        containerd.ctr(&[&["images", "rm", "--sync"], &names[..]].concat());
+        // By CRI, which knows each image also by its identifier, and answers once the space is free.
+        for id in left.values() {
+            containerd.remove_image(id);
+        }
     }
 }
 
