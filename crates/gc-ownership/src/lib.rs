@@ -63,18 +63,23 @@
 //! }
 //! assert!(engine.poll_effect().is_none());
 //!
-//! // The Deployment is deleted in the background, and its removal is observed.
+//! // The Deployment is deleted in the background, and its watch reports the removal.
 //! let removed = server.delete(&key, Some(PropagationPolicy::Background)).unwrap();
 //! engine.handle(removed);
-//! let effect = engine.poll_effect().unwrap();
-//! assert!(matches!(&effect.request, Request::Delete { key, .. } if *key.name == *"web-1"));
-//! assert_eq!(effect.reason.code(), "OwnersAbsent");
 //!
-//! // An adapter sends the request, and reports what was observed and the outcome.
-//! let answer = server.answer(&effect.request);
-//! answer.events.into_iter().for_each(|event| engine.handle(event));
-//! engine.handle(Event::Done(effect.id, answer.outcome));
-//! assert!(engine.poll_effect().is_none());
+//! // One event is not enough: the Deployment is read before its ReplicaSet is deleted. An adapter sends each request, and
+//! // reports what was observed and the outcome.
+//! let mut requests = Vec::new();
+//! while let Some(effect) = engine.poll_effect() {
+//!     let answer = server.answer(&effect.request);
+//!     answer.events.into_iter().for_each(|event| engine.handle(event));
+//!     engine.handle(Event::Done(effect.id, answer.outcome));
+//!     requests.push(effect);
+//! }
+//! let [read, deletion] = &requests[..] else { panic!("{requests:?}") };
+//! assert!(matches!(&read.request, Request::Read { key } if *key.name == *"web"));
+//! assert!(matches!(&deletion.request, Request::Delete { key, .. } if *key.name == *"web-1"));
+//! assert_eq!(deletion.reason.code(), "OwnersAbsent");
 //! assert_eq!(server.objects().count(), 0);
 //! ```
 
