@@ -39,8 +39,8 @@ const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 pub struct ServerConfig {
     /// Where to listen; `None` for a server that only this process calls ([`in_process`]), until [`listen`] is called.
     ///
-    /// [`in_process`]: super::server::RunningServer::in_process
-    /// [`listen`]: super::server::RunningServer::listen
+    /// [`in_process`]: super::RunningServer::in_process
+    /// [`listen`]: super::RunningServer::listen
     pub listen: Option<SocketAddr>,
     /// Where keys and certificates are kept; `None` keeps them in memory.
     pub data_dir: Option<PathBuf>,
