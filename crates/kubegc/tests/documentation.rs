@@ -409,7 +409,9 @@ fn the_generated_pages_are_current() {
     };
     let generated = named(texts(folder.path(), ".md"));
     let docs = repository().join("docs");
-    let committed = named(texts(&docs.join("reference"), ".md"));
+    // A page that says so is generated: one that the command no longer writes would be out of date for ever.
+    let mut committed = named(texts(&docs.join("reference"), ".md"));
+    committed.retain(|name, text| generated.contains_key(name) || text.contains("generates this page"));
     assert_eq!(committed, generated, "run `cargo run -- reference docs/reference`");
     let collectors = std::fs::read_to_string(docs.join("collectors.md")).unwrap();
     let missing: Vec<&str> = generated[std::ffi::OsStr::new("permissions.md")]

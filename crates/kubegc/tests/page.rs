@@ -713,7 +713,7 @@ fn the_page_has_one_documented_port() {
         read("deploy/helm/kubegc/templates/statefulset.yaml")
             .contains(&format!("--ui-bind-address=0.0.0.0:{port}"))
     );
-    for page in ["docs/page.md", "docs/run.md"] {
+    for page in ["docs/page.md", "docs/reference/run.md"] {
         assert!(read(page).contains(&format!(":{port}")), "{page}");
     }
     for path in ["deploy/monitoring/dashboard.json", "deploy/helm/kubegc/files/dashboard.json"] {

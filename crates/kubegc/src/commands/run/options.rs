@@ -677,9 +677,9 @@ mod tests {
 
     #[test]
     fn the_example_of_the_documentation_is_accepted() {
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/run.md");
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/run.md");
         let page = std::fs::read_to_string(page).unwrap();
-        let (_, example) = page.split_once(HEADER).expect("docs/run.md has an example");
+        let (_, example) = page.split_once(HEADER).expect("docs/reference/run.md has an example");
         let (example, _) = example.split_once("\n```").unwrap();
         let read = settings(&[], Some(example)).unwrap();
         assert_eq!(read.mode, Mode::ObserveFor(Duration::from_hours(72)));
