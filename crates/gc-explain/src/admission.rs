@@ -1,5 +1,5 @@
-//! Admission webhooks and policies that the server consults before it deletes or changes an object, and those that
-//! are certain to refuse.
+//! Admission webhooks and policies that the server consults before it deletes or changes an object, and those that are certain to
+//! refuse.
 
 mod policies;
 mod rules;
@@ -20,7 +20,7 @@ use policies::{BoundPolicy, Judgement, PolicyRequest, policies};
 pub(crate) use rules::{GROUP, Operation};
 use rules::{Rules, is_everything, selects, takes_operation};
 
-/// The resources that configure webhooks; the server asks no webhook about objects of its group that configure admission.
+/// Resources that configure webhooks. The server calls no webhook for objects of their group, because those configure admission.
 pub(crate) const CONFIGURATIONS: [&str; 2] =
     ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"];
 
@@ -31,7 +31,7 @@ pub(crate) const POLICIES: [&str; 2] = ["validatingadmissionpolicies", "validati
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
     No,
-    /// It cannot be seen from here.
+    /// It cannot be decided from the objects that were read.
     Perhaps,
     Yes,
 }
@@ -42,14 +42,14 @@ impl From<bool> for Answer {
     }
 }
 
-/// A webhook that is asked about deletions.
+/// A webhook that the server calls for deletions.
 pub(crate) struct Webhook<'a> {
-    /// The resource of its configuration.
+    /// Resource of its configuration.
     pub(crate) resource: &'static str,
     /// Its configuration.
     pub(crate) configuration: &'a Object,
     hook: &'a Value,
-    /// Why nothing answers for it, if that is certain.
+    /// Reason why nothing answers for it, if that is certain.
     pub(crate) down: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl Webhook<'_> {
         self.hook[field].as_str().unwrap_or_default()
     }
 
-    /// Its name.
+    /// Returns the name.
     pub(crate) fn name(&self) -> &str {
         self.text("name")
     }
@@ -70,29 +70,29 @@ impl Webhook<'_> {
         Some((text("namespace"), text("name"))).filter(|(_, name)| !name.is_empty())
     }
 
-    /// Reports whether the server continues without its answer.
+    /// Reports whether the server continues if the webhook does not answer.
     pub(crate) fn may_be_ignored(&self) -> bool {
         self.text("failurePolicy") == "Ignore"
     }
 
-    /// Returns the name for people.
+    /// Returns the name to show to people.
     pub(crate) fn title(&self) -> String {
         format!("admission webhook {} of {}", self.name(), self.configuration.name())
     }
 
-    /// Why it fails every such request that it is asked about.
+    /// Explains why the webhook fails every such request that it receives.
     fn failure(&self, operation: Operation) -> Option<String> {
         let down = self.down.as_ref()?;
         Some(format!("{} does not answer and fails the {} → {down}", self.title(), operation.noun()))
     }
 
-    /// Reports whether a rule names such requests about such objects.
+    /// Reports whether a rule matches this operation on this resource.
     fn names(&self, operation: Operation, resource: &Resource) -> bool {
         let is_exact = self.text("matchPolicy") == "Exact";
         Rules { rules: &self.hook["rules"], is_exact }.name(operation, resource, None)
     }
 
-    /// Reports whether it is asked about this object, of a resource that its rules name.
+    /// Reports whether the server calls the webhook for this object, whose resource its rules match.
     fn is_asked(&self, facts: &Facts, resource: &Resource, key: &ObjectKey) -> Answer {
         let labels = |resource: &GroupResource, namespace: &str, name: &str| match facts
             .object(resource, namespace, name)
@@ -117,7 +117,7 @@ impl Webhook<'_> {
         if by_namespace == Answer::No {
             return Answer::No;
         }
-        // The object is worth reading to learn if the webhook fails for certain, not to learn if it is called.
+        // Worth reading only to learn whether the webhook is certain to fail, not whether it is called.
         let own = || self.down.as_ref().and_then(|_| labels(&resource.name, &key.namespace, &key.name));
         let by_object = is_selected(&self.hook["objectSelector"], &own);
         let conditions = self.hook["matchConditions"].as_array().is_some_and(|all| !all.is_empty());
@@ -126,8 +126,8 @@ impl Webhook<'_> {
     }
 }
 
-/// Every webhook that is asked about deletions or changes and may refuse one. Who may not read one kind of configuration is not expected
-/// to read the other.
+/// Returns every webhook that is called for deletions or changes and may refuse one. A user who may not read one kind of
+/// configuration is not expected to read the other.
 pub(crate) fn webhooks(facts: &Facts) -> Vec<Webhook<'_>> {
     let mut all = Vec::new();
     for resource in CONFIGURATIONS {
@@ -142,7 +142,7 @@ pub(crate) fn webhooks(facts: &Facts) -> Vec<Webhook<'_>> {
                 let backend = webhook.service().map(|(namespace, name)| backend(facts, namespace, name));
                 let down = backend.filter(|backend| backend.is_down).map(|backend| backend.chain);
                 webhook.down = down.or_else(|| facts.silent_webhook(webhook.name()).map(str::to_owned));
-                // A webhook that does not answer and may be ignored decides nothing.
+                // A webhook that does not answer and whose failures are ignored decides nothing.
                 if webhook.down.is_none() || !webhook.may_be_ignored() {
                     all.push(webhook);
                 }
@@ -153,23 +153,23 @@ pub(crate) fn webhooks(facts: &Facts) -> Vec<Webhook<'_>> {
 }
 
 impl Webhook<'_> {
-    /// Reports whether it is asked about such requests at all.
+    /// Reports whether any rule matches this operation.
     pub(crate) fn takes(&self, operation: Operation) -> bool {
         takes_operation(&self.hook["rules"], operation)
     }
 }
 
-/// A policy that fails every deletion that it is asked about.
+/// A policy that fails every deletion it applies to.
 pub(crate) struct FailingPolicy<'a> {
     /// The policy.
     pub(crate) policy: &'a Object,
     /// The name of its binding.
     pub(crate) binding: &'a str,
-    /// Why.
+    /// Reason.
     pub(crate) why: String,
 }
 
-/// Returns the policies that are certain to fail every deletion that they are asked about.
+/// Returns the policies that are certain to fail every deletion they apply to.
 pub(crate) fn failing_policies<'a>(survey: &Survey, facts: &'a Facts) -> Vec<FailingPolicy<'a>> {
     let all = policies(survey, facts);
     let failing = all.iter().filter_map(|bound| {
@@ -179,16 +179,16 @@ pub(crate) fn failing_policies<'a>(survey: &Survey, facts: &'a Facts) -> Vec<Fai
     failing.collect()
 }
 
-/// A webhook or policy that decides about a request, and is not known to refuse it.
+/// A webhook or policy that decides about a request and is not known to refuse it.
 pub(crate) enum Decider<'d, 'a> {
     /// A webhook.
     Webhook(&'d Webhook<'a>),
-    /// A policy that cannot be evaluated from here.
+    /// A policy that cannot be evaluated here.
     Policy(&'a str),
 }
 
 impl Decider<'_, '_> {
-    /// Returns the name for people.
+    /// Returns the name to show to people.
     pub(crate) fn title(&self) -> String {
         match self {
             Self::Webhook(webhook) => webhook.title(),
@@ -202,7 +202,7 @@ impl Decider<'_, '_> {
 /// A request that is certain to be refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// Why.
+    /// Reason.
     pub(crate) why: String,
     /// The webhook or policy that refuses it.
     pub(crate) by: Refuser,
@@ -217,19 +217,19 @@ pub(crate) enum Refuser {
     Webhook(String),
 }
 
-/// The webhooks and policies that are asked about the requests of a plan.
+/// Webhooks and policies that apply to the requests of a plan.
 pub(crate) struct Admission<'a> {
     survey: &'a Survey,
     facts: &'a Facts,
     webhooks: Vec<Webhook<'a>>,
     policies: Vec<BoundPolicy<'a>>,
-    /// By operation and resource, the webhooks and the policies whose rules name it.
+    /// Webhooks and policies whose rules match, by operation and resource.
     named: RefCell<BTreeMap<(Operation, ResourceId), Rc<NamedConfigurations>>>,
-    /// Verdicts of policies, as far as they are known.
+    /// Verdicts of policies that are known so far.
     judged: RefCell<BTreeMap<(Operation, ObjectKey), Rc<Vec<(usize, Judgement)>>>>,
 }
 
-/// Places of webhooks and policies.
+/// Indexes of webhooks and policies.
 #[derive(Default)]
 struct NamedConfigurations {
     webhooks: Vec<usize>,
@@ -243,11 +243,11 @@ impl<'a> Admission<'a> {
         Self { survey, facts, webhooks, policies, named: RefCell::default(), judged: RefCell::default() }
     }
 
-    /// The webhooks and policies whose rules name a resource.
+    /// Returns the webhooks and policies whose rules match a resource.
     fn named(&self, operation: Operation, resource: &Resource) -> Rc<NamedConfigurations> {
         let mut known = self.named.borrow_mut();
         let found = known.entry((operation, resource.id)).or_insert_with(|| {
-            // Otherwise the configuration of admission could never be changed again.
+            // Otherwise a broken configuration of admission could never be changed again.
             if &*resource.name.group == GROUP {
                 return Rc::default();
             }
@@ -267,7 +267,7 @@ impl<'a> Admission<'a> {
         Rc::clone(found)
     }
 
-    /// Reports whether nothing is asked about such objects.
+    /// Reports whether no webhook or policy applies to objects of this resource.
     pub(crate) fn is_free(&self, operation: Operation, resource: ResourceId) -> bool {
         (self.webhooks.is_empty() && self.policies.is_empty())
             || self.survey.catalog.get(resource).is_none_or(|resource| {
@@ -276,7 +276,7 @@ impl<'a> Admission<'a> {
             })
     }
 
-    /// The webhooks that are, or may be, asked about this object.
+    /// Returns the webhooks that are called, or may be, for this object.
     fn asked(&self, operation: Operation, key: &ObjectKey) -> Vec<(&Webhook<'a>, Answer)> {
         if self.webhooks.is_empty() {
             return Vec::new();
@@ -308,12 +308,12 @@ impl<'a> Admission<'a> {
         judged
     }
 
-    /// Why the deletion of this object is certain to fail.
+    /// Explains why the deletion of this object is certain to fail.
     pub(crate) fn refuses(&self, key: &ObjectKey) -> Option<String> {
         self.refusal(Operation::Delete, key).map(|refusal| refusal.why)
     }
 
-    /// Why a request about this object is certain to fail.
+    /// Explains why a request about this object is certain to fail.
     pub(crate) fn refusal(&self, operation: Operation, key: &ObjectKey) -> Option<Refusal> {
         let judged = self.judged(operation, key);
         let by_policy = judged.iter().find_map(|(place, judgement)| match judgement {
@@ -339,13 +339,13 @@ impl<'a> Admission<'a> {
         })
     }
 
-    /// The webhooks that are certain to be asked about this object, by name.
+    /// Returns the names of the webhooks that are certain to be called for this object.
     pub(crate) fn certain_webhooks(&self, operation: Operation, key: &ObjectKey) -> Vec<&str> {
         let asked = self.asked(operation, key).into_iter();
         asked.filter(|(_, answer)| *answer == Answer::Yes).map(|(webhook, _)| webhook.name()).collect()
     }
 
-    /// The webhooks and policies that decide about the deletion of this object, and are not known to refuse it.
+    /// Returns the webhooks and policies that decide about the deletion of this object and are not known to refuse it.
     pub(crate) fn decides(&self, key: &ObjectKey) -> Vec<Decider<'_, 'a>> {
         let asked = self.asked(Operation::Delete, key).into_iter();
         let open = asked.filter(|(webhook, answer)| webhook.down.is_none() || *answer == Answer::Perhaps);
@@ -356,7 +356,7 @@ impl<'a> Admission<'a> {
         open.map(|(webhook, _)| Decider::Webhook(webhook)).chain(policies).collect()
     }
 
-    /// The webhook that has refused the deletion of something in this namespace, by what its controller reports.
+    /// Returns the webhook that, according to the namespace controller, has refused a deletion in this namespace.
     fn refused_in(&self, namespace: &str) -> Option<String> {
         if self.webhooks.is_empty() || namespace.is_empty() {
             return None;

@@ -10,9 +10,9 @@ use crate::text;
 pub(crate) struct Backend {
     /// The problem, from the Service to the workload behind it.
     pub(crate) chain: String,
-    /// Commands that help to find or mend it.
+    /// Commands that help to diagnose or fix it.
     pub(crate) help: Vec<String>,
-    /// True if nothing can answer: it does not exist, or has no ready endpoint.
+    /// True if nothing can answer, because the Service does not exist or has no ready endpoint.
     pub(crate) is_down: bool,
 }
 

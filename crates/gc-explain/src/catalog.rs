@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gc_types::{Gvr, ResourceId, ResourceInfo, Scope, api_path, group_resource};
 use serde::Deserialize;
 
-/// A resource by its group and plural name, whatever the version.
+/// A resource by its group and plural name, in any version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupResource {
     /// Group; empty for core.
@@ -17,14 +17,14 @@ pub struct GroupResource {
 }
 
 impl GroupResource {
-    /// This resource.
+    /// Creates the name of a resource.
     #[must_use]
     pub fn new(group: &str, resource: &str) -> Self {
         Self { group: group.into(), resource: resource.into() }
     }
 }
 
-/// As kubectl writes it: `pods`, `deployments.apps`.
+/// Formats as kubectl writes it: `pods`, `deployments.apps`.
 impl fmt::Display for GroupResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&group_resource(&self.group, &self.resource))
@@ -57,7 +57,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// `apiVersion` of its objects.
+    /// Returns `apiVersion` of its objects.
     #[must_use]
     pub fn api_version(&self) -> String {
         gc_types::api_version(&self.name.group, &self.version)
@@ -69,7 +69,7 @@ impl Resource {
         self.verbs.iter().any(|known| known == verb)
     }
 
-    /// Reports whether its objects can be listed and deleted, so that they take part in collection.
+    /// Reports whether its objects can be listed and deleted, and therefore take part in collection.
     #[must_use]
     pub fn is_collectable(&self) -> bool {
         self.has("list") && self.has("delete")
@@ -81,7 +81,7 @@ impl Resource {
         self.scope == Scope::Namespaced
     }
 
-    /// Path of the collection, in one namespace or (with an empty one) in all.
+    /// Returns the path of the collection, in one namespace or, if that is empty, in all.
     #[must_use]
     pub fn path(&self, namespace: &str) -> String {
         let root = api_path(&self.name.group, &self.version);
@@ -111,18 +111,18 @@ impl Resource {
     }
 }
 
-/// Why a word names no resource.
+/// Failure to read the discovery documents or to find a resource.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CatalogError {
     /// The discovery document cannot be read.
     #[error("the discovery document at {path} cannot be read: {message}")]
     Malformed {
-        /// Where it came from.
+        /// Path it was read from.
         path: &'static str,
         /// The error.
         message: String,
     },
-    /// Nothing is called so.
+    /// No resource has this name.
     #[error("the server has no resource that is called {0:?}; `kubectl api-resources` lists them")]
     Unknown(String),
 }
@@ -210,7 +210,7 @@ impl Catalog {
                     known.served_api_versions.push(api_version.as_str().into());
                     continue;
                 }
-                // A catalog holds fewer resources than a number of 32 bits can count.
+                // A catalog always holds fewer resources than 32 bits can count.
                 let id = ResourceId(u32::try_from(self.resources.len()).unwrap_or(u32::MAX));
                 self.by_name.insert(key.clone(), self.resources.len());
                 self.resources.push(Resource {
@@ -229,25 +229,25 @@ impl Catalog {
         }
     }
 
-    /// Every resource, by number.
+    /// Returns every resource, by number.
     #[must_use]
     pub fn all(&self) -> &[Resource] {
         &self.resources
     }
 
-    /// The resource of this number.
+    /// Returns the resource of this number.
     #[must_use]
     pub fn get(&self, id: ResourceId) -> Option<&Resource> {
         self.resources.get(usize::try_from(id.0).ok()?)
     }
 
-    /// The resource of this group and plural name.
+    /// Returns the resource of this group and plural name.
     #[must_use]
     pub fn named(&self, name: &GroupResource) -> Option<&Resource> {
         self.by_name.get(name).and_then(|place| self.resources.get(*place))
     }
 
-    /// The resource of a kind, as references spell it.
+    /// Returns the resource of a kind, as owner references spell it.
     #[must_use]
     pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Resource> {
         self.resources.iter().find(|resource| {
@@ -256,14 +256,14 @@ impl Catalog {
         })
     }
 
-    /// Reports whether nothing can be concluded from the absence of a resource of this group.
+    /// Reports whether the absence of a resource of this group proves nothing.
     #[must_use]
     pub fn is_unclear(&self, group: &str) -> bool {
         self.failed.iter().any(|failed| failed.rsplit_once('/').map_or("", |(group, _)| group) == group)
     }
 
-    /// The resources that a word names: plural or singular name, kind or short name, with or without group (or version
-    /// and group), or a category. Exact names come before short names, and those before categories.
+    /// Returns the resources that a word names. It can be a plural, singular or short name or a kind, with or without group (or
+    /// version and group), or a category. Exact names come before short names, and those before categories.
     pub fn find(&self, word: &str) -> Result<Vec<&Resource>, CatalogError> {
         let word = word.to_lowercase();
         let (name, group) = match word.split_once('.') {

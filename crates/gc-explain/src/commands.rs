@@ -1,6 +1,6 @@
 //! Command lines for people to copy. Names come from the cluster, so everything is quoted for a shell.
 
-/// A word for a POSIX shell.
+/// Quotes a word for a POSIX shell.
 #[must_use]
 pub fn quoted(word: &str) -> String {
     let is_plain = !word.is_empty()
@@ -8,7 +8,7 @@ pub fn quoted(word: &str) -> String {
     if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
-/// `kubectl`, in a namespace (none if it is empty), with these words.
+/// Formats a `kubectl` command with these words, in a namespace unless it is empty.
 #[must_use]
 pub fn kubectl(namespace: &str, words: &[&str]) -> String {
     let mut line = String::from("kubectl");
@@ -23,7 +23,7 @@ pub fn kubectl(namespace: &str, words: &[&str]) -> String {
     line
 }
 
-/// Removes the finalizer at this place from an object, if it is still the same object and the finalizer still there.
+/// Returns the command that removes the finalizer at this index, provided that the object and the finalizer are still the same.
 #[must_use]
 pub fn remove_finalizer(
     namespace: &str,
@@ -40,14 +40,14 @@ pub fn remove_finalizer(
     kubectl(namespace, &["patch", object, "--type=json", "-p", &patch.to_string()])
 }
 
-/// Shows what depends on the removal of a finalizer, and removes it after a confirmation.
+/// Returns the command that shows what depends on a finalizer and removes it after confirmation.
 #[must_use]
 pub fn release(namespace: &str, object: &str, finalizer: &str) -> String {
     let place = if namespace.is_empty() { String::new() } else { format!(" -n {}", quoted(namespace)) };
     format!("kubegc release {}{place} --finalizer {}", quoted(object), quoted(finalizer))
 }
 
-/// Deletes a pod without waiting for its kubelet, if it is still the same one.
+/// Returns the command that deletes a pod without waiting for its kubelet, provided that it is still the same pod.
 #[must_use]
 pub fn delete_pod_now(namespace: &str, name: &str, uid: &str) -> String {
     let options = serde_json::json!({
@@ -57,7 +57,7 @@ pub fn delete_pod_now(namespace: &str, name: &str, uid: &str) -> String {
     format!("echo {} | {}", quoted(&options.to_string()), kubectl("", &["delete", "--raw", &raw, "-f", "-"]))
 }
 
-/// Sets the finalizers in the specification of a namespace, if it is still the same one.
+/// Returns the command that sets the finalizers in the specification of a namespace, provided that it is still the same one.
 #[must_use]
 pub fn finalize_namespace(name: &str, uid: &str, remaining: &[&str]) -> String {
     let document = serde_json::json!({

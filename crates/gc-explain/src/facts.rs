@@ -10,15 +10,15 @@ use crate::catalog::GroupResource;
 use crate::object::Object;
 use crate::unread::{Unread, UnreadPlace};
 
-/// Objects that one answer asks for at most. What exceeds this is reported as not examined.
+/// Maximum number of objects that one answer reads. Anything beyond is reported as not examined.
 pub const MAX_NEEDS: usize = 5_000;
 
-/// Something that an answer needs and that was not gathered yet.
+/// Something that an answer needs and that has not been gathered yet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
     /// One object; the namespace is empty at cluster scope.
     Object(GroupResource, String, String),
-    /// All objects of a resource, in one namespace or (with an empty one) in all.
+    /// All objects of a resource, in one namespace or, if that is empty, in all.
     List(GroupResource, String),
 }
 
@@ -29,12 +29,12 @@ pub enum Knowledge<T> {
     Present(T),
     /// The server says that it does not exist.
     Absent,
-    /// It could not be read: why.
+    /// It could not be read, for this reason.
     Unreadable(Unread),
 }
 
 impl<T> Knowledge<T> {
-    /// The object or list, if it was read.
+    /// Returns the object or list, if it was read.
     pub const fn present(&self) -> Option<&T> {
         match self {
             Self::Present(value) => Some(value),
@@ -45,7 +45,7 @@ impl<T> Knowledge<T> {
 
 type Place = (GroupResource, String, String);
 
-/// Whole objects, by where they are.
+/// Whole objects, by resource and name.
 #[derive(Debug, Default)]
 pub struct Facts {
     now: Timestamp,
@@ -53,28 +53,28 @@ pub struct Facts {
     lists: BTreeMap<(GroupResource, String), Knowledge<Vec<Object>>>,
     needs: RefCell<BTreeSet<Need>>,
     asked: RefCell<usize>,
-    /// Webhooks that do not answer, with what the server says of them.
+    /// Webhooks that do not answer, with the server's error about each.
     silent: BTreeMap<String, String>,
     /// Minor version of the server.
     minor: Option<u32>,
-    /// Answers of the server that refused requests of a collector, by the UID of the object.
+    /// Server errors for refused collector requests, by the UID of the object.
     refused: BTreeMap<Uid, String>,
 }
 
 impl Facts {
-    /// Nothing is known yet, at this time.
+    /// Creates empty facts for an answer at this time.
     #[must_use]
     pub fn at(now: Timestamp) -> Self {
         Self { now, ..Self::default() }
     }
 
-    /// The time of the answer.
+    /// Returns the time of the answer.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// A webhook does not answer, as the server says.
+    /// Records the server's error about a webhook that does not answer.
     pub fn tell_silent_webhook(&mut self, webhook: String, message: String) {
         self.silent.insert(webhook, message);
     }
@@ -85,7 +85,7 @@ impl Facts {
         self.silent.get(webhook).map(String::as_str)
     }
 
-    /// The server is Kubernetes 1 of this minor version.
+    /// Records the minor version of a server of Kubernetes 1.
     pub fn tell_server_minor(&mut self, minor: u32) {
         self.minor = Some(minor);
     }
@@ -96,18 +96,18 @@ impl Facts {
         self.minor
     }
 
-    /// A request of a collector about this object was refused, and the server said why.
+    /// Records that the server refused a collector's request about this object, with its message.
     pub fn tell_refused(&mut self, uid: Uid, message: String) {
         self.refused.insert(uid, message);
     }
 
-    /// Why the last request of a collector about an object was refused, if it was.
+    /// Returns the server's reason for refusing the last collector request about an object, if it did.
     #[must_use]
     pub fn refused(&self, uid: &Uid) -> Option<&str> {
         self.refused.get(uid).map(String::as_str)
     }
 
-    /// Takes the facts that were requested since the last call and are unknown.
+    /// Takes the needs that were recorded since the last call and are still unknown.
     #[must_use]
     pub fn take_needs(&self) -> BTreeSet<Need> {
         self.needs.take()
@@ -120,25 +120,25 @@ impl Facts {
         }
     }
 
-    /// Reports whether something was asked for since [`Self::take_needs`] that is not known.
+    /// Reports whether needs have been recorded since [`Self::take_needs`] that are still unknown.
     #[must_use]
     pub fn has_needs(&self) -> bool {
         !self.needs.borrow().is_empty()
     }
 
-    /// Nothing more will be read: the next answer is the last one, from what is known.
+    /// Stops gathering: the next answer is final and uses what is known.
     pub fn give_up(&mut self) {
         self.needs.take();
         *self.asked.borrow_mut() = MAX_NEEDS;
     }
 
-    /// Reports whether something was needed that exceeds [`MAX_NEEDS`].
+    /// Reports whether more was needed than [`MAX_NEEDS`] allows.
     #[must_use]
     pub fn is_full(&self) -> bool {
         *self.asked.borrow() >= MAX_NEEDS
     }
 
-    /// One object. `None`: not gathered yet, and needed from now on.
+    /// Returns one object, or records it as needed and returns `None` if it has not been gathered yet.
     pub fn object(
         &self,
         resource: &GroupResource,
@@ -159,13 +159,13 @@ impl Facts {
         None
     }
 
-    /// One object, if it was read. What was not gathered yet is needed from now on.
+    /// Returns one object if it was read, and records it as needed if it has not been gathered yet.
     pub fn present(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<&Object> {
         self.object(resource, namespace, name).and_then(Knowledge::present)
     }
 
-    /// All objects of a resource, in one namespace or (with an empty one) in all. `None`: not gathered yet, and needed
-    /// from now on.
+    /// Returns all objects of a resource, in one namespace or, if that is empty, in all. If they have not been gathered yet,
+    /// records the list as needed and returns `None`.
     pub fn list(&self, resource: &GroupResource, namespace: &str) -> Option<&Knowledge<Vec<Object>>> {
         let key = (resource.clone(), namespace.to_owned());
         let known = self.lists.get(&key);
@@ -175,12 +175,12 @@ impl Facts {
         known
     }
 
-    /// The same, empty where it could not be read or was not gathered yet.
+    /// Returns the same list as [`Self::list`], empty if it could not be read or has not been gathered yet.
     pub fn all(&self, resource: &GroupResource, namespace: &str) -> &[Object] {
         self.list(resource, namespace).and_then(Knowledge::present).map_or(&[], Vec::as_slice)
     }
 
-    /// An object was read, or could not be.
+    /// Records an object that was read, or could not be.
     pub fn tell_object(
         &mut self,
         resource: GroupResource,
@@ -196,7 +196,7 @@ impl Facts {
         self.objects.insert((resource, namespace.to_owned(), name.to_owned()), known);
     }
 
-    /// A list was read, or could not be.
+    /// Records a list that was read, or could not be.
     pub fn tell_list(&mut self, resource: GroupResource, namespace: &str, known: Knowledge<Vec<Value>>) {
         let known = match known {
             Knowledge::Present(items) => {
@@ -213,7 +213,7 @@ impl Facts {
         self.lists.insert((resource, namespace.to_owned()), known);
     }
 
-    /// The objects that are being deleted.
+    /// Returns the objects that are being deleted.
     pub fn terminating(&self) -> impl Iterator<Item = (&GroupResource, &Object)> {
         let present =
             self.objects.iter().filter_map(|((resource, ..), known)| Some((resource, known.present()?)));
@@ -242,7 +242,7 @@ impl Facts {
         unread.into_iter().collect()
     }
 
-    /// The same in words.
+    /// Describes the same places in words.
     #[must_use]
     pub fn unseen(&self) -> Vec<String> {
         self.unread().iter().map(ToString::to_string).collect()

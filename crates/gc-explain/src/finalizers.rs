@@ -10,10 +10,10 @@ use crate::object::Object;
 use crate::text;
 use known::{Remover, find};
 
-/// Controllers that are named for one finalizer at most.
+/// Maximum number of controllers named for one finalizer.
 pub const CONTROLLERS_NAMED: usize = 3;
 
-/// Describes the remains after a finalizer is removed by hand.
+/// Describes what is left behind when a finalizer is removed by hand.
 #[must_use]
 pub fn strands(finalizer: &str) -> String {
     match find(finalizer) {
@@ -31,7 +31,7 @@ pub fn known_controller(finalizer: &str) -> Option<&'static str> {
 /// A controller that seems responsible for a finalizer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Controller {
-    /// True if it can do its work as far as can be seen.
+    /// True if it appears to be working.
     pub works: bool,
     /// `deployment`, `statefulset`, `daemonset`, `lease` or a webhook configuration.
     pub kind: &'static str,
@@ -58,9 +58,8 @@ const WORKLOADS: [(&str, &str, &str, &str); 3] = [
     ("daemonset", "daemonsets", "/status/desiredNumberScheduled", "/status/numberReady"),
 ];
 
-/// The controllers that seem responsible for a finalizer: workloads and leases that mention its domain or a word of it, webhooks
-/// that mention its domain, and workloads that are called like the field manager that set it. Those that do not work come
-/// first.
+/// Returns the controllers that seem responsible for a finalizer: workloads and leases that mention its domain or a word of it,
+/// webhooks that mention its domain, and workloads named like the field manager that set it. Those that do not work come first.
 pub fn responsible(finalizer: &str, managers: &[String], facts: &Facts) -> Vec<Controller> {
     let marks = Marks::of(finalizer);
     let known: &[&str] = match find(finalizer).map(|known| known.remover) {
@@ -70,7 +69,7 @@ pub fn responsible(finalizer: &str, managers: &[String], facts: &Facts) -> Vec<C
     let mut found = Vec::new();
     for (kind, resource, wanted, ready) in WORKLOADS {
         for workload in facts.all(&GroupResource::new("apps", resource), "") {
-            // A workload that carries the finalizer waits for its controller, and is not that controller.
+            // A workload that carries the finalizer is waiting for the controller; it is not the controller.
             if carries(workload, finalizer) {
                 continue;
             }
@@ -112,7 +111,7 @@ pub fn responsible(finalizer: &str, managers: &[String], facts: &Facts) -> Vec<C
             }
         }
     }
-    // A mention by a webhook says least.
+    // A mention by a webhook is the weakest evidence.
     let is_webhook = |controller: &Controller| controller.kind.ends_with("webhook");
     found.sort_by(|left, right| (is_webhook(left), left).cmp(&(is_webhook(right), right)));
     found.truncate(CONTROLLERS_NAMED);
@@ -135,14 +134,14 @@ fn lease(lease: &Object, now: Timestamp) -> Controller {
 struct Marks<'a> {
     /// The domain of the finalizer.
     domain: &'a str,
-    /// Its labels, without what is common to many.
+    /// Labels of the domain, without common words.
     words: Vec<&'a str>,
 }
 
 impl<'a> Marks<'a> {
     fn of(finalizer: &'a str) -> Self {
         let domain = finalizer.split('/').next().unwrap_or(finalizer);
-        // The owner of a domain is the label before the top level, and its product the ones before that.
+        // The label before the top level is the owner of a domain; the ones before that are its product.
         let common =
             ["finalizer", "finalizers", "kubernetes", "example", "sigs", "k8s", "x-k8s", "cluster", "github"];
         let labels: Vec<&str> = domain.split('.').collect();
@@ -151,7 +150,7 @@ impl<'a> Marks<'a> {
         Self { domain, words }
     }
 
-    /// Reports whether a text has the domain, or a subdomain of it.
+    /// Reports whether a text contains the domain or a subdomain of it.
     fn has_domain(&self, text: &str) -> bool {
         let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-');
         let mut names = text.split(|letter: char| !is_of_name(letter));
@@ -160,34 +159,33 @@ impl<'a> Marks<'a> {
         })
     }
 
-    /// Reports whether a text has the domain, or all of its words: a name that shares one word with it proves
-    /// nothing.
+    /// Reports whether a text contains the domain or all of its words; a name that shares a single word with it proves nothing.
     fn are_all_in(&self, text: &str) -> bool {
         let own: Vec<&str> = text.split(|letter: char| !letter.is_ascii_alphanumeric()).collect();
         self.has_domain(text) || (!self.words.is_empty() && self.words.iter().all(|word| own.contains(word)))
     }
 
-    /// Reports whether a text has the domain, or one of its words as a whole word.
+    /// Reports whether a text contains the domain, or one of its words as a whole word.
     fn are_in(&self, text: &str) -> bool {
         let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
         self.has_domain(text) || words.any(|word| self.words.contains(&word))
     }
 }
 
-/// Reports whether a Lease is called like the leader election of this software.
+/// Reports whether a Lease is named like the leader election of this software.
 fn is_lease_of(name: &str, software: &[&str]) -> bool {
     const ENDS: [&str; 5] = ["", "-controller", "-leader", "-leader-election", "-lock"];
     software.iter().any(|known| name.strip_prefix(known).is_some_and(|rest| ENDS.contains(&rest)))
 }
 
-/// Reports whether an object, or the pods of its template, carry a finalizer.
+/// Reports whether an object, or the pod template in it, carries a finalizer.
 fn carries(object: &Object, finalizer: &str) -> bool {
     ["/metadata/finalizers", "/spec/template/metadata/finalizers"]
         .iter()
         .any(|list| object.texts(list).any(|name| name == finalizer))
 }
 
-/// The name of a workload, and those of the images of its containers without registry and tag.
+/// Returns the name of a workload, and those of the images of its containers without registry and tag.
 fn names_of(workload: &Object) -> impl Iterator<Item = &str> {
     let images = workload.items("/spec/template/spec/containers").filter_map(|container| {
         let image = container["image"].as_str()?;
@@ -196,15 +194,14 @@ fn names_of(workload: &Object) -> impl Iterator<Item = &str> {
     images.chain([workload.name()])
 }
 
-/// Reports whether a workload, or the image of one of its containers, is called like one of these field managers.
+/// Reports whether a workload, or the image of one of its containers, is named like one of these field managers.
 fn is_called(workload: &Object, managers: &[String]) -> bool {
     let names: Vec<&str> = names_of(workload).collect();
     managers.iter().any(|manager| names.contains(&manager.as_str()))
 }
 
-/// Reports whether a workload, or the image of one of its containers, is called like this software. A release puts
-/// its own name in front; another word behind it is another part of the software, unless the catalogue has the name
-/// with a hyphen at its end.
+/// Reports whether a workload, or the image of one of its containers, is named like this software. A release may put its own name
+/// in front. A word after the name makes it another part of the software, unless the catalogue's entry ends with a hyphen.
 fn is_known(workload: &Object, software: &[&str]) -> bool {
     names_of(workload).any(|name| {
         software.iter().any(|known| match known.strip_suffix('-') {
@@ -214,7 +211,7 @@ fn is_known(workload: &Object, software: &[&str]) -> bool {
     })
 }
 
-/// Reports whether an object has such a text, apart from what is written about it by others.
+/// Reports whether an object contains such a text, outside of what others have written about it.
 fn mentions(object: &Object, is_meant: &dyn Fn(&str) -> bool) -> bool {
     fn look(value: &serde_json::Value, is_meant: &dyn Fn(&str) -> bool, depth: usize) -> bool {
         match value {
@@ -275,13 +272,14 @@ mod tests {
         );
         assert_eq!(found("hold", "widget-operator"), ["deployment ops/widget-operator (0 of 1 ready)"]);
         assert_eq!(found("example.com/hold", "kubectl"), [] as [String; 0]);
-        // A part of a word says nothing.
+        // Part of a word is no evidence.
         assert_eq!(
             found("widget.acm.dev/hold", "kubectl"),
             ["deployment ops/widget-operator (0 of 1 ready)"]
         );
         assert_eq!(found("operat.acm.dev/hold", "kubectl"), [] as [String; 0]);
-        // One word of a Lease is a coincidence; an object that carries the finalizer itself waits for the controller.
+        // One matching word in a Lease is a coincidence, and an object that carries the finalizer is itself waiting for the
+        // controller.
         assert_eq!(found("gears.acme.dev/hold", "kubectl"), ["deployment ops/manager (1 of 1 ready)"]);
         let mut guarded = workload("ops", "gears", "registry.example/gears:v1", 1);
         guarded["metadata"]["finalizers"] = json!(["gears.acme.org/hold"]);

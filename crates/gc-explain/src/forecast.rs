@@ -1,5 +1,5 @@
-//! When an object will be deleted, and by which collector: the collectors' own engines, run ahead of time over what was
-//! gathered.
+//! Forecasts when an object will be deleted, and by which collector, by running the collectors' own engines ahead of time on the
+//! gathered objects.
 
 use gc_collectors::certificates::CertificateCollector;
 use gc_collectors::engine::{AnyCollector, Collector, Engine, Observation};
@@ -20,30 +20,30 @@ use crate::facts::{Facts, Knowledge};
 use crate::object::Object;
 use crate::text;
 
-/// Maximum time ahead: a year.
+/// Maximum time ahead: one year.
 pub const HORIZON_MILLISECONDS: i64 = 365 * 86_400_000;
-/// Steps of one collector's rehearsal at most.
+/// Maximum number of steps in one collector's rehearsal.
 pub(crate) const MAX_STEPS: usize = 50_000;
-/// The number of a policy's resource within its rehearsal.
+/// Number of a policy's resource within its rehearsal.
 pub(crate) const POLICY_RESOURCE: ResourceId = ResourceId(1_000);
 
-/// A deletion to come.
+/// An expected deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forecast {
-    /// When; now or in the past: it is due.
+    /// Time of the deletion; if not in the future, it is due.
     pub at: Timestamp,
-    /// The code of the verdict.
+    /// Stable code of the verdict.
     pub code: &'static str,
     /// Name of the collector.
     pub collector: &'static str,
     /// Evidence for the forecast.
     pub detail: String,
-    /// True if Kubernetes itself has this collector; what is kubegc's own acts only where kubegc runs.
+    /// True if Kubernetes itself has this collector. kubegc's own collectors act only where kubegc runs.
     pub is_upstream: bool,
 }
 
 impl Forecast {
-    /// In one sentence.
+    /// Describes the forecast in one sentence.
     #[must_use]
     pub fn message(&self, now: Timestamp) -> String {
         let Self { code, detail, collector, .. } = self;
@@ -55,7 +55,7 @@ impl Forecast {
         format!("{when}: {code}, {detail} ({collector}{proviso})")
     }
 
-    /// As data.
+    /// Converts to JSON.
     #[must_use]
     pub fn value(&self, now: Timestamp) -> Value {
         json!({
@@ -65,10 +65,10 @@ impl Forecast {
     }
 }
 
-/// Expected deletions, and the unknowns.
+/// Expected deletions, and the open questions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
-    /// The first deletion to come.
+    /// The first expected deletion.
     pub forecast: Option<Forecast>,
     /// Enforced policies that select the object and keep it, with the time.
     pub kept: Vec<String>,
@@ -76,8 +76,8 @@ pub struct Outlook {
     pub unknown: Vec<String>,
 }
 
-/// The first deletion of an object to come that does not depend on other objects of its kind: by a collector of
-/// Kubernetes or by annotation.
+/// Returns the first expected deletion that does not depend on other objects of the same kind: by a collector of Kubernetes or by
+/// annotation.
 pub(crate) fn own_outlook(object: &Object, resource: &Resource, facts: &Facts) -> Option<Forecast> {
     let mut rehearsals =
         Rehearsals { object, facts, found: Vec::new(), kept: Vec::new(), unknown: Vec::new() };
@@ -107,12 +107,12 @@ struct Rehearsals<'a> {
     unknown: Vec<String>,
 }
 
-/// Objects that a collector sees.
+/// Objects that a collector is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ShownObjects {
     /// The object alone: its verdict does not depend on others.
     Alone,
-    /// All of its kinds.
+    /// All objects of its kinds.
     All,
 }
 
@@ -130,7 +130,7 @@ impl Rehearsals<'_> {
             }
             ("", "pods") => {
                 let collector = PodCollector::new(TERMINATED_POD_THRESHOLD);
-                // Only the number of finished pods makes others matter.
+                // Other objects matter only for the limit on the number of finished pods.
                 let shown = if finished { ShownObjects::All } else { ShownObjects::Alone };
                 self.ask(Controller::PodGarbageCollector, collector, Kind::Pod, shown);
             }
@@ -195,7 +195,7 @@ impl Rehearsals<'_> {
         }
     }
 
-    /// The objects of one kind that a collector is shown.
+    /// Returns the objects of one kind that a collector is shown.
     fn shown(&mut self, watched: Kind, kind: Kind, own: &Narrow, shown: ShownObjects) -> Vec<Narrow> {
         let info = watched.info();
         let resource = GroupResource::new(&info.gvr.group, &info.gvr.resource);
@@ -203,7 +203,7 @@ impl Rehearsals<'_> {
             return vec![own.clone()];
         }
         if watched == Kind::Node {
-            // One node is enough to know whether the pod's exists.
+            // One node is enough to decide whether the pod's node exists.
             let name = self.object.text("/spec/nodeName");
             let node = if name.is_empty() { None } else { self.facts.present(&resource, "", name) };
             return node.and_then(|node| crate::stuck::narrow(watched, node)).into_iter().collect();
@@ -223,7 +223,7 @@ impl Rehearsals<'_> {
         }
     }
 
-    /// Lets time pass for a collector until it deletes the object.
+    /// Advances time for a collector until it deletes the object.
     fn rehearse(&self, collector: &mut impl AnyCollector, key: &ObjectKey) -> Option<(Timestamp, Reason)> {
         let mut now = self.facts.now();
         let horizon = now.after(HORIZON_MILLISECONDS);
@@ -284,7 +284,7 @@ impl Rehearsals<'_> {
         });
     }
 
-    /// `kubegc.io/ttl` and `kubegc.io/expires-at`.
+    /// Checks `kubegc.io/ttl` and `kubegc.io/expires-at`.
     fn annotations(&mut self, resource: &GroupResource) {
         let finishes = expiry::FINISHING.contains(&(&*resource.group, &*resource.resource));
         if finishes {
@@ -308,7 +308,7 @@ impl Rehearsals<'_> {
                 at,
                 code: codes::EXPIRED_BY_ANNOTATION,
                 collector: Controller::Expiry.name(),
-                // It is not over yet.
+                // In a forecast, the time is not over yet.
                 detail: detail.trim_end_matches(" is over").to_owned(),
                 is_upstream: false,
             }),
@@ -317,7 +317,7 @@ impl Rehearsals<'_> {
         }
     }
 
-    /// Retention policies that are about objects of this resource.
+    /// Rehearses the retention policies that apply to this resource.
     fn policies(&mut self, resource: &Resource) {
         let policies = GroupResource::new("kubegc.io", "retentionpolicies");
         match self.facts.list(&policies, "") {
@@ -348,7 +348,7 @@ impl Rehearsals<'_> {
             ));
         }
         let namespace = if resource.is_namespaced() { self.object.namespace() } else { "" };
-        // Newer objects may matter; with few rights, one namespace of them is visible.
+        // Newer objects may matter; a user with few permissions sees only one namespace of them.
         let all = match self.facts.list(&resource.name, namespace) {
             Some(Knowledge::Present(items)) => items.clone(),
             _ => vec![self.object.clone()],
@@ -398,7 +398,7 @@ impl Rehearsals<'_> {
     }
 }
 
-/// Reports whether a request begins the end of an object: its deletion, or the phase that a pod is given before it.
+/// Reports whether a request begins to remove an object: its deletion, or the phase that a pod is set to before it.
 fn is_end_of(request: &Request, object: &ObjectKey) -> bool {
     match request {
         Request::Delete { key, .. }

@@ -1,7 +1,7 @@
-//! Unused objects: a report of those that could be deleted, with the evidence. Nothing is deleted by it.
+//! A report of unused objects that could be deleted, with the evidence. It deletes nothing.
 //!
-//! Targets are added first, then definitions, then everything that may refer to them; each object is dropped as soon as it
-//! has been read, so that memory follows the targets and not the cluster.
+//! Targets are added first, then definitions, then everything that may refer to them. Each object is dropped as soon as it has been
+//! read, so memory grows with the targets and not with the cluster.
 
 mod controllers;
 mod orphans;
@@ -28,11 +28,11 @@ use crate::survey::Survey;
 use crate::text;
 use crate::upcoming::Outlook;
 
-/// References to objects that do not exist that are reported; of more, the report says how many.
+/// Maximum number of missing references that are reported; the report counts the rest.
 pub const MAX_MISSING: usize = 1_000;
-/// `spec.revisionHistoryLimit` where it is not set.
+/// Default of `spec.revisionHistoryLimit`.
 const HISTORY_LIMIT: i64 = 10;
-/// The number of a Deployment's revision, on its ReplicaSets.
+/// Annotation with a Deployment's revision number, on its ReplicaSets.
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
 /// Finding about an object.
@@ -50,7 +50,7 @@ pub enum Code {
     UnusedService,
     /// None of the Services that the Ingress leads to exists.
     UnusedIngress,
-    /// What the HorizontalPodAutoscaler scales does not exist.
+    /// The target of the HorizontalPodAutoscaler does not exist.
     UnusedAutoscaler,
     /// No pod has the labels that the PodDisruptionBudget selects.
     UnusedDisruptionBudget,
@@ -60,7 +60,7 @@ pub enum Code {
     UnusedRole,
     /// No binding refers to the ClusterRole.
     UnusedClusterRole,
-    /// The role of the binding does not exist, or none of its subjects.
+    /// The role of the binding does not exist, or none of its subjects does.
     UnusedBinding,
     /// No claim is bound to the PersistentVolume.
     UnusedVolume,
@@ -72,30 +72,30 @@ pub enum Code {
     UnusedDefinition,
     /// The node or the volume of the VolumeAttachment does not exist.
     UnusedVolumeAttachment,
-    /// There is nothing in the namespace but what Kubernetes puts there.
+    /// The namespace contains nothing but the objects Kubernetes creates in it.
     UnusedNamespace,
     /// The class of the Gateway does not exist, or no route is attached to it.
     UnusedGateway,
     /// The Deployment, StatefulSet, DaemonSet or Job has no pods by its own specification.
     IdleWorkload,
-    /// The Pod has finished, and nothing deletes it.
+    /// The Pod has finished, and nothing will delete it.
     FinishedPod,
-    /// The Job has finished, and nothing deletes it.
+    /// The Job has finished, and nothing will delete it.
     FinishedJob,
     /// The ReplicaSet has no pods and is beyond the history of its Deployment, or has no Deployment.
     OldReplicaSet,
-    /// An owner reference leads nowhere.
+    /// An owner reference cannot be resolved.
     InvalidOwner,
     /// The object needs another that does not exist.
     MissingTarget,
-    /// A CSI driver has the volume, and no PersistentVolume names it.
+    /// A CSI driver has a volume that no PersistentVolume names.
     OrphanedVolume,
-    /// A collector is going to delete it.
+    /// A collector is about to delete the object.
     Due,
 }
 
 impl Code {
-    /// The code.
+    /// Returns the code.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -129,8 +129,8 @@ impl Code {
         }
     }
 
-    /// Reports whether it is about an object of the cluster that nothing uses, and not about an error, a deletion that is due or
-    /// storage outside.
+    /// Reports whether it is about an unused object in the cluster, and not about an error, a deletion that is due or storage
+    /// outside.
     #[must_use]
     pub const fn is_disuse(self) -> bool {
         !matches!(self, Self::InvalidOwner | Self::MissingTarget | Self::OrphanedVolume | Self::Due)
@@ -149,14 +149,14 @@ impl Code {
 /// Certainty of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Certainty {
-    /// Nothing that was seen speaks against it.
+    /// Nothing was seen that contradicts it.
     Certain,
-    /// It may be used after all.
+    /// The object may be used after all.
     Unknown,
 }
 
 impl Certainty {
-    /// The code.
+    /// Returns the code.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -171,15 +171,15 @@ impl Certainty {
 pub struct Finding {
     /// The finding.
     pub code: Code,
-    /// About what.
+    /// The object.
     pub place: Place,
     /// Its certainty.
     pub certainty: Certainty,
-    /// Why, in words.
+    /// Reason, in words.
     pub why: String,
     /// Bytes that its deletion would free, if that is known.
     pub bytes: Option<u64>,
-    /// When the object was created, if it is one that nothing uses.
+    /// Creation time, if the object is unused.
     pub created: Option<Timestamp>,
 }
 
@@ -196,20 +196,20 @@ impl Finding {
 /// The report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// By code, namespace and name.
+    /// Findings, sorted by code, namespace and name.
     pub findings: Vec<Finding>,
-    /// References to objects that do not exist, beyond those that are listed.
+    /// Number of missing references beyond those that are listed.
     pub more_missing: usize,
     /// Resources that could not be read.
     pub unseen: Vec<String>,
-    /// Objects that an earlier report has marked as unused, and since when.
+    /// Objects that an earlier report marked as unused, with the time of the mark.
     pub marked: BTreeMap<Place, String>,
-    /// When a look has confirmed these marks for the last time.
+    /// Last time each of these marks was confirmed.
     pub seen: BTreeMap<Place, String>,
 }
 
 impl Report {
-    /// As data.
+    /// Converts to JSON.
     #[must_use]
     pub fn value(&self) -> Value {
         let items: Vec<Value> = self.findings.iter().map(Finding::value).collect();
@@ -221,7 +221,7 @@ impl Report {
         json!({"items": items, "totals": totals, "moreMissing": self.more_missing, "unseen": self.unseen})
     }
 
-    /// Keeps what nothing uses and was created at or before a time: what is new may not be used yet.
+    /// Keeps only unused objects that were created at or before a time: newer ones may not be in use yet.
     pub fn keep_older_than(&mut self, time: Timestamp) {
         self.findings.retain(|finding| {
             finding.code.is_disuse() && finding.created.is_some_and(|created| created <= time)
@@ -229,7 +229,7 @@ impl Report {
         self.more_missing = 0;
     }
 
-    /// Number of objects and known bytes, by code.
+    /// Returns the number of objects and the known bytes, by code.
     #[must_use]
     pub fn totals(&self) -> BTreeMap<Code, (usize, u64)> {
         let mut totals = BTreeMap::new();
@@ -248,10 +248,10 @@ struct Target {
     place: Place,
     bytes: Option<u64>,
     created: Option<Timestamp>,
-    /// Why it is not reported although nothing refers to it, if so.
+    /// True if it is not reported although nothing refers to it.
     is_exempt: bool,
     is_used: bool,
-    /// Object with a text that equals this property of it.
+    /// An object that contains a text equal to this property of the target.
     suspect: Option<(String, &'static str)>,
 }
 
@@ -266,13 +266,13 @@ struct OldReplicaSet {
 
 type Key = (Usable, String, String);
 
-/// Gathers what is used.
+/// Gathers the objects in use.
 #[derive(Debug, Default)]
 pub struct Garbage {
     targets: BTreeMap<Key, Target>,
-    /// By name alone: a custom resource may name objects in other namespaces.
+    /// Targets by name alone: a custom resource may name objects in other namespaces.
     by_name: BTreeMap<String, Vec<Key>>,
-    /// By the keys of labels that a program may be configured to look for.
+    /// Targets by the keys of labels that a program may be configured to look for.
     by_label: BTreeMap<String, Vec<Key>>,
     others: Others,
     /// Schemas of custom resources, by group, version and kind.
@@ -286,19 +286,19 @@ pub struct Garbage {
     missing: BTreeSet<(Place, Usable, String)>,
     more_missing: usize,
     unseen: Vec<String>,
-    /// Of these, not all objects were listed: one that was not seen may exist.
+    /// Kinds that could not be listed completely: an object that was not seen may exist.
     unlisted: BTreeSet<Usable>,
     includes_system: bool,
 }
 
 impl Garbage {
-    /// Nothing is known yet. Objects in the namespaces of Kubernetes itself are reported only if asked for.
+    /// Creates an empty report. Objects in the namespaces of Kubernetes itself are included only if requested.
     #[must_use]
     pub fn new(includes_system: bool) -> Self {
         Self { includes_system, ..Self::default() }
     }
 
-    /// An object that others may use; of Secrets, metadata is enough.
+    /// Adds an object that others may use; for Secrets, metadata is enough.
     pub fn target(&mut self, usable: Usable, resource: &Resource, object: &Value) {
         let place = place(resource, object);
         let metadata = &object["metadata"];
@@ -314,7 +314,7 @@ impl Garbage {
             }
         }
         let (bytes, created) = (bytes(usable, object), others::created(object));
-        // A token is that of its ServiceAccount, which somebody made it for.
+        // A token is as much in use as its ServiceAccount, for which somebody created it.
         if usable == Usable::Secret
             && let Some(account) = metadata["annotations"]["kubernetes.io/service-account.name"].as_str()
         {
@@ -323,7 +323,7 @@ impl Garbage {
         self.targets.insert(key, Target { place, bytes, created, is_exempt, is_used: false, suspect: None });
     }
 
-    /// Reports whether an object is not reported, whatever uses it.
+    /// Reports whether an object is never reported, whether it is used or not.
     fn is_exempt(&self, namespace: &str, metadata: &Value) -> bool {
         let is_owned = metadata["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty());
         let is_system = controllers::is_system_namespace(namespace) && !self.includes_system;
@@ -344,7 +344,7 @@ impl Garbage {
         }
     }
 
-    /// Reports whether objects of a resource are read before custom resources, which may name them.
+    /// Reports whether objects of a resource must be read before custom resources, which may name them.
     #[must_use]
     pub fn reads_first(resource: &Resource) -> bool {
         is_builtin(&resource.name.group)
@@ -358,7 +358,7 @@ impl Garbage {
         }
     }
 
-    /// A CustomResourceDefinition.
+    /// Adds a CustomResourceDefinition.
     pub fn definition(&mut self, definition: &Value) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (group, kind) = (text(&definition["spec"]["group"]), text(&definition["spec"]["names"]["kind"]));
@@ -371,11 +371,11 @@ impl Garbage {
         }
     }
 
-    /// An object that may use others. Those of aggregated APIs are treated like custom resources without a schema.
+    /// Adds an object that may use others. Objects of aggregated APIs are treated like custom resources without a schema.
     pub fn refer(&mut self, resource: &Resource, object: &Value) {
         let place = place(resource, object);
         let is_builtin = is_builtin(&resource.name.group);
-        // Where one namespace is read, what others use of the cluster is not known.
+        // When only one namespace is read, uses of cluster-scoped objects by others are not known.
         let is_foreign = place.namespace.is_empty() && self.includes_system;
         let is_examined = is_builtin || &*resource.name.group == others::GATEWAYS;
         let is_exempt = !is_examined || is_foreign || self.is_exempt(&place.namespace, &object["metadata"]);
@@ -415,17 +415,17 @@ impl Garbage {
         }
     }
 
-    /// Endpoints or an EndpointSlice, of which metadata is enough.
+    /// Adds an Endpoints or EndpointSlice object, of which metadata is enough.
     pub fn endpoints(&mut self, object: &Value) {
         self.others.endpoints(object);
     }
 
-    /// Something could not be read: what uses it is not known either.
+    /// Records something that could not be read, and may therefore use any object.
     pub fn unseen(&mut self, what: String) {
         self.unseen.push(what);
     }
 
-    /// Not all objects of this kind could be listed.
+    /// Records that not all objects of this kind could be listed.
     pub fn not_listed(&mut self, usable: Usable) {
         self.unlisted.insert(usable);
     }
@@ -435,7 +435,7 @@ impl Garbage {
         let mut is_found = false;
         for kind in kinds {
             if namespace.is_empty() {
-                // A cluster-scoped object that says no namespace.
+                // A cluster-scoped object may name an object without its namespace.
                 for key in self.by_name.get(name).into_iter().flatten().filter(|(usable, ..)| usable == kind)
                 {
                     if let Some(target) = self.targets.get_mut(key) {
@@ -463,7 +463,7 @@ impl Garbage {
         }
     }
 
-    /// A text may be the name of an object of a namespace (an empty one: of any), `namespace/name`, or the key of a label.
+    /// Records a text that may be the name of an object in a namespace (in any, if empty), `namespace/name`, or the key of a label.
     fn suspect(&mut self, user: &Place, own_namespace: &str, text: &str) {
         let own = Some(own_namespace).filter(|namespace| !namespace.is_empty());
         let (namespace, name) = text.split_once('/').map_or((own, text), |(left, right)| (Some(left), right));
@@ -472,7 +472,7 @@ impl Garbage {
         let labelled = self.by_label.get(text).into_iter().flatten();
         let found = named.map(|key| (key, "its name")).chain(labelled.map(|key| (key, "one of its labels")));
         for (key, property) in found {
-            // That an object has its own name says nothing.
+            // An object that contains its own name does not thereby use itself.
             if let Some(target) = self.targets.get_mut(key).filter(|target| target.place.uid != user.uid) {
                 target.suspect.get_or_insert_with(|| (user.title(), property));
             }
@@ -503,7 +503,7 @@ impl Garbage {
         self.old_replica_sets.push(old);
     }
 
-    /// The report. The survey has the owners, the outlook what is due.
+    /// Returns the report. The survey provides the owners, the outlook the deletions that are due.
     #[must_use]
     pub fn report(mut self, survey: &Survey, outlook: &Outlook) -> Report {
         self.others.survey(survey);
@@ -511,7 +511,7 @@ impl Garbage {
         findings.extend(self.old());
         let account = |namespace: &str, name: &str| {
             let key = (Usable::ServiceAccount, namespace.to_owned(), name.to_owned());
-            // Those of other namespaces are not known where one is read.
+            // When one namespace is read, objects of the others are not known.
             self.includes_system || self.unlisted.contains(&key.0) || self.targets.contains_key(&key)
         };
         findings.extend(self.others.findings(self.unseen.first(), &account));
@@ -580,13 +580,13 @@ impl Garbage {
         for (deployment, mut sets) in by_deployment {
             let limit = match deployment {
                 None => 0,
-                // The references of its ReplicaSets show if the Deployment exists.
+                // The owner references of its ReplicaSets show whether the Deployment exists.
                 Some(uid) => match self.history_limits.get(uid) {
                     Some(limit) => usize::try_from(*limit).unwrap_or_default(),
                     None => continue,
                 },
             };
-            // The newest stay, to roll back to.
+            // The newest are kept, for rollbacks.
             sets.sort_by(|a, b| b.revision.cmp(&a.revision).then_with(|| a.place.cmp(&b.place)));
             findings.extend(sets.into_iter().skip(limit).map(|old| Finding {
                 code: Code::OldReplicaSet,
@@ -604,7 +604,7 @@ impl Garbage {
     }
 }
 
-/// References to owners that are absent, or can never be found.
+/// Returns findings about references to owners that are absent or can never be found.
 fn invalid_owners(survey: &Survey) -> Vec<Finding> {
     let mut findings = Vec::new();
     for view in survey.engine.select(|_| true) {
@@ -636,7 +636,7 @@ fn invalid_owners(survey: &Survey) -> Vec<Finding> {
     findings
 }
 
-/// Reports whether a label may be one that a program is configured to look for, and not one that many objects have.
+/// Reports whether a program may be configured to look for this label, which rules out labels that many objects have.
 fn is_telling(label: &str) -> bool {
     const COMMON: [&str; 12] = [
         "app",
@@ -676,13 +676,13 @@ fn bytes(usable: Usable, object: &Value) -> Option<u64> {
     }
 }
 
-/// Reports whether a group is one of Kubernetes itself.
+/// Reports whether an API group belongs to Kubernetes itself.
 fn is_builtin(group: &str) -> bool {
     const PLAIN: [&str; 5] = ["", "apps", "autoscaling", "batch", "policy"];
     PLAIN.contains(&group) || BUILTIN.contains(&group)
 }
 
-/// The groups of kube-apiserver with a domain; others under `k8s.io` are defined by extensions.
+/// Groups of kube-apiserver that have a domain; other groups under `k8s.io` come from extensions.
 const BUILTIN: [&str; 16] = [
     "admissionregistration.k8s.io",
     "apiextensions.k8s.io",

@@ -1,10 +1,9 @@
-//! Answers about garbage collection: what is stuck and why, what will be deleted and when, what a deletion leads to.
+//! Answers about garbage collection: what is stuck and why, what will be deleted and when, and what a deletion leads to.
 //!
-//! Everything here is a pure function of what was gathered: a [`Survey`] holds the metadata of everything (in
-//! the same ownership engine that the collector decides by), [`Facts`] hold whole objects. An answer that
-//! needs an object which was not gathered yet records a [`Need`] and continues with what is known; the
-//! gatherer answers the needs and asks again, until nothing further is needed. So an answer costs the
-//! requests that it needs, and no more.
+//! Everything here is a pure function of gathered data: a [`Survey`] holds the metadata of all objects (in the same ownership
+//! engine that the collector uses), and [`Facts`] hold whole objects. An answer that needs an object which has not been gathered
+//! yet records a [`Need`] and continues with what is known. The gatherer satisfies the needs and asks again until there are none.
+//! An answer therefore costs only the requests that it needs.
 //!
 //! ```
 //! use gc_explain::tree::{Direction, tree};

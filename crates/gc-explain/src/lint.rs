@@ -1,5 +1,5 @@
-//! Problems of a cluster in which nothing is stuck yet: dangling references, cycles of owners, and remains that are
-//! never collected.
+//! Problems of a cluster in which nothing is stuck yet: dangling references, ownership cycles, and leftovers that are never
+//! collected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,19 +18,19 @@ use crate::stuck::Place;
 use crate::survey::Survey;
 use crate::text::count;
 
-/// Objects of one lint that are named; the others are counted.
+/// Maximum number of objects that one lint names; the others are counted.
 pub const NAMED: usize = 20;
-/// Rings that are reported.
+/// Maximum number of reported cycles.
 const MAXIMUM_RINGS: usize = 100;
-/// Objects of a kind in the cluster beyond which they are not read whole, but reported as not examined.
+/// Maximum number of objects of a kind to read whole; larger kinds are reported as not examined.
 pub const MAXIMUM_EXAMINED: usize = 20_000;
-/// Finished pods of a namespace that are a pile.
+/// Number of finished pods in a namespace that is worth a finding.
 const PILE_OF_PODS: usize = 100;
-/// Finished Jobs of a namespace, without a TTL and a CronJob, that are a pile.
+/// Number of finished Jobs in a namespace, without TTL and CronJob, that is worth a finding.
 const PILE_OF_JOBS: usize = 20;
 /// Minimum age of a finished Job to count as left behind, milliseconds.
 const OLD_JOB_MILLISECONDS: i64 = 24 * 3_600 * 1_000;
-/// The default of `revisionHistoryLimit`.
+/// Default of `revisionHistoryLimit`.
 const HISTORY_LIMIT: i64 = 10;
 
 /// Severity of a finding.
@@ -38,13 +38,13 @@ const HISTORY_LIMIT: i64 = 10;
 pub enum Severity {
     /// Something is kept or deleted that should not be.
     Error,
-    /// Something is not as its owner probably wants it.
+    /// Something is probably not as its owner wants it.
     Warning,
     /// Something takes up space.
     Notice,
 }
 
-/// Subject of a lint. Its name is stable.
+/// Kind of a problem. The name is stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Code {
     /// No object has the UID of a reference, nor its name.
@@ -55,7 +55,7 @@ pub enum Code {
     CrossNamespaceReference,
     /// The object with the UID has another kind or name.
     WrongCoordinatesReference,
-    /// From cluster scope to a namespaced kind.
+    /// A cluster-scoped object refers to a namespaced kind.
     ImpossibleScopeReference,
     /// The kind is served, but not in this version.
     WrongVersionReference,
@@ -63,19 +63,19 @@ pub enum Code {
     UnservedOwnerKind,
     /// Objects own each other.
     OwnerRing,
-    /// Pods whose Job was deleted without them.
+    /// Pods are left of a Job that was deleted without them.
     PodsOfDeletedJob,
     /// Many finished pods.
     FinishedPods,
     /// Many finished Jobs that nothing collects.
     FinishedJobs,
-    /// A volume whose claim is gone, and which is kept.
+    /// A volume is retained although its claim is gone.
     ReleasedVolume,
     /// A volume that could not be reclaimed.
     FailedVolume,
-    /// An admission webhook that fails every deletion that it is asked about.
+    /// An admission webhook fails every deletion it is called for.
     FailingWebhook,
-    /// A ValidatingAdmissionPolicy that refuses every deletion that it is asked about, because its parameters are not there.
+    /// A ValidatingAdmissionPolicy refuses every deletion it applies to, because its parameters do not exist.
     FailingPolicy,
     /// An EndpointSlice whose Service is gone.
     OrphanedEndpointSlice,
@@ -84,7 +84,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// The stable name.
+    /// Returns the stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -132,26 +132,26 @@ impl Code {
     }
 }
 
-/// One thing that is wrong, with all objects of which it is.
+/// One problem, with all objects that have it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Lint {
     /// The code.
     pub code: Code,
-    /// Of what in particular: lints with the same code and subject are one.
+    /// Subject in particular: findings with the same code and subject are one lint.
     pub subject: String,
-    /// For people.
+    /// Message for people.
     pub message: String,
     /// The advice.
     pub advice: String,
     /// The first objects.
     pub objects: Vec<Place>,
-    /// The number of objects.
+    /// Total number of objects.
     pub total: usize,
 }
 
 impl Lint {
-    /// A name that stays the same while this is wrong.
+    /// Returns an identifier that stays the same while the problem persists.
     #[must_use]
     pub fn id(&self) -> String {
         if self.subject.is_empty() {
@@ -171,7 +171,7 @@ pub fn argument(place: &Place) -> String {
     }
 }
 
-/// All lints of what was surveyed, in one namespace or (with an empty one) in all; the worst first.
+/// Returns all lints, in one namespace or, if that is empty, in all; the worst first.
 #[must_use]
 pub fn lint(survey: &Survey, facts: &Facts, namespace: &str) -> Vec<Lint> {
     let mut linter = Linter { survey, facts, namespace, totals: totals(survey), found: BTreeMap::new() };
@@ -190,7 +190,7 @@ pub fn lint(survey: &Survey, facts: &Facts, namespace: &str) -> Vec<Lint> {
     lints
 }
 
-/// Kinds of which there are too many to be read whole, so that they were not examined.
+/// Returns the kinds with too many objects to be read whole, which were therefore not examined.
 #[must_use]
 pub fn unexamined(survey: &Survey) -> Vec<String> {
     let many = totals(survey).into_iter().filter(|(_, number)| *number > MAXIMUM_EXAMINED);
@@ -222,11 +222,11 @@ const EXAMINED: [(&str, &str); 6] = [
     ("discovery.k8s.io", "endpointslices"),
 ];
 
-/// The members of `metadata` that lints read.
+/// Members of `metadata` that lints read.
 const METADATA: &[&str] = &["name", "namespace", "uid", "labels", "ownerReferences", "deletionTimestamp"];
 
-/// Returns the part of a listed object that lints use; `None` if none can be about it. There may be many thousands of
-/// them.
+/// Returns the part of a listed object that lints use; `None` if no lint can be about it. This saves memory where there are many
+/// thousands.
 #[must_use]
 pub fn relevant(resource: &GroupResource, object: Value) -> Option<Value> {
     if webhooks::CONFIGURATIONS.iter().chain(&webhooks::POLICIES).any(|name| *name == &*resource.resource) {
@@ -268,7 +268,7 @@ pub fn relevant(resource: &GroupResource, object: Value) -> Option<Value> {
     is_relevant.then(|| Value::Object(kept.chain(endpoints).collect()))
 }
 
-/// The Job that a pod belongs to, by its label; empty if there is none.
+/// Returns the Job that a pod's label names; empty if there is none.
 fn job_of(pod: &Object) -> &str {
     match pod.label("batch.kubernetes.io/job-name") {
         "" => pod.label("job-name"),
@@ -287,7 +287,7 @@ fn is_finished(pod: &Object) -> bool {
 
 /// Findings with one code and subject.
 struct Found {
-    /// The message, given how many objects there are.
+    /// Message, given the number of objects.
     message: Box<dyn Fn(usize) -> String>,
     advice: Box<dyn Fn(&Place) -> String>,
     objects: Vec<Place>,
@@ -305,7 +305,7 @@ impl Found {
 struct Linter<'a> {
     survey: &'a Survey,
     facts: &'a Facts,
-    /// Empty for all.
+    /// Namespace; empty for all.
     namespace: &'a str,
     totals: BTreeMap<ResourceId, usize>,
     found: BTreeMap<(Code, String), Found>,
@@ -336,7 +336,7 @@ impl Linter<'_> {
         }
     }
 
-    /// All objects of a resource, unless there are too many.
+    /// Returns all objects of a resource, unless there are too many.
     fn all(&self, group: &str, name: &str) -> &[Object] {
         let resource = GroupResource::new(group, name);
         let Some(served) = self.survey.catalog.named(&resource) else { return &[] };
@@ -359,7 +359,7 @@ impl Linter<'_> {
 
     fn references(&mut self) {
         let strays = self.survey.engine.stray_references();
-        // Other objects may have the name of an absent owner.
+        // Another object may have the name of an absent owner.
         let wanted: BTreeSet<ObjectKey> =
             strays.iter().filter_map(|stray| self.key_of_owner(stray)).collect();
         let taken = self.present(&wanted);
@@ -408,13 +408,13 @@ impl Linter<'_> {
         }
     }
 
-    /// Those of these keys at which there is an object.
+    /// Returns those of these keys at which an object exists.
     fn present(&self, wanted: &BTreeSet<ObjectKey>) -> BTreeSet<ObjectKey> {
         let found = self.survey.engine.select(|key| wanted.contains(key));
         found.into_iter().filter_map(|view| view.key).collect()
     }
 
-    /// Where an owner would be.
+    /// Returns the key at which an owner would be.
     fn key_of_owner(&self, stray: &StrayReference) -> Option<ObjectKey> {
         let owner = &stray.reference.coordinates;
         let resource = self.survey.catalog.of_kind(&owner.api_version, &owner.kind)?;
@@ -622,7 +622,7 @@ impl Linter<'_> {
         for deployment in &deployments {
             let limit = deployment.number("/spec/revisionHistoryLimit").unwrap_or(HISTORY_LIMIT);
             let Some(sets) = old.remove(deployment.uid()) else { continue };
-            // One is about to go while a Deployment rolls out.
+            // While a Deployment rolls out, one ReplicaSet is about to be deleted.
             if i64::try_from(sets.len()).unwrap_or(i64::MAX) <= limit.saturating_add(1) {
                 continue;
             }

@@ -1,8 +1,8 @@
 //! The ownership graph of a namespace or around an object, folded until it can be drawn.
 //!
-//! Objects of one kind and state below the same owners are one group if there are many of them; what depends on a group is
-//! below the group. Each owner has groups of its own for as long as the map has room: then the smallest families are folded
-//! together, kind by kind. So ten thousand pods of a thousand ReplicaSets of one Deployment are three nodes, and thirty
+//! Objects of one kind and state below the same owners form one group if there are many of them; the dependents of a group are
+//! below the group. Each owner has groups of its own while the map has room; beyond that, the smallest families are folded
+//! together, kind by kind. Ten thousand pods of a thousand ReplicaSets of one Deployment are therefore three nodes, and thirty
 //! Deployments of thirty pods each are ninety.
 
 mod fold;
@@ -21,50 +21,50 @@ use crate::survey::Survey;
 use fold::{Families, expand, fitting, owners_first, without_hidden};
 pub use health::Health;
 
-/// Objects that a map takes in at most.
+/// Maximum number of objects in a map.
 pub const LARGEST_MAP: usize = 200_000;
-/// Nodes that are drawn unless the question says otherwise.
+/// Default number of nodes to draw.
 pub const DEFAULT_BUDGET: usize = 120;
-/// Nodes that can be asked for.
+/// Maximum number of nodes that can be requested.
 pub const LARGEST_BUDGET: usize = 600;
-/// Members that a group names.
+/// Maximum number of members that a group names.
 const NAMED_MEMBERS: usize = 25;
-/// Objects of one node that are asked whether they are ready; larger groups are not asked.
+/// Maximum number of objects in a node whose readiness is examined; larger groups are not.
 const EXAMINED_MEMBERS: usize = 500;
 
 /// Extent of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Everything that was seen, in all namespaces and in none.
+    /// All objects, namespaced and cluster-scoped.
     Everything,
-    /// Everything in a namespace, and the owners outside of it.
+    /// All objects in a namespace, and their owners outside of it.
     Namespace(String),
     /// An object with its owners and dependents.
     Around(Uid),
 }
 
-/// Emphasis of objects in a map, besides the graph.
+/// Emphasis of objects in a map, beyond the graph itself.
 #[derive(Clone, Copy, Default)]
 pub struct Emphasis<'a> {
-    /// Fate of an object in a plan. Objects that meet different fates are never folded into one node.
+    /// Fate of an object in a plan. Objects with different fates are never folded into one node.
     pub fate: Option<&'a dyn Fn(&Uid) -> Option<Fate>>,
-    /// An object that is a node of its own.
+    /// An object that gets a node of its own.
     pub alone: Option<&'a Uid>,
     /// Objects whose groups are drawn member by member.
     pub expanded: &'a [Uid],
-    /// Whether objects of a resource are drawn; without it, all are. Dependents of others are drawn below the owners of
-    /// these.
+    /// Decides whether objects of a resource are drawn; `None` draws all. Dependents of hidden objects are drawn below the owners
+    /// of these.
     pub shows: Option<&'a dyn Fn(&GroupResource) -> bool>,
 }
 
 /// Objects of one resource in the extent of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KindCount {
-    /// Resource with its group, as questions take it.
+    /// Resource with its group, as queries spell it.
     pub resource: String,
     /// Kind.
     pub kind: String,
-    /// How many there are.
+    /// Number of objects.
     pub objects: usize,
     /// True if they are drawn.
     pub is_shown: bool,
@@ -75,18 +75,18 @@ pub struct KindCount {
 pub enum State {
     /// It lives.
     Living,
-    /// It is being deleted.
+    /// Marked for deletion.
     Terminating,
-    /// All its owners are absent: it is about to be collected.
+    /// All its owners are absent, so it is about to be collected.
     Orphan,
-    /// It has a reference that cannot be looked up, and no owner that lives.
+    /// It has an owner reference that cannot be resolved, and no living owner.
     InvalidReference,
-    /// Others refer to it, and it is not there.
+    /// Others refer to it, but it does not exist.
     Absent,
 }
 
 impl State {
-    /// The code.
+    /// Returns the code.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -99,58 +99,58 @@ impl State {
     }
 }
 
-/// One object, or several like it.
+/// One object, or a group of similar ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Place of the first one.
+    /// The first object.
     pub place: Place,
-    /// State of all of them.
+    /// State of all its objects.
     pub state: State,
     /// Number of objects.
     pub count: usize,
-    /// The first of them, if there are several.
+    /// Its first members, if it is a group.
     pub members: Vec<Place>,
-    /// Finalizers of the first one.
+    /// Finalizers of the first object.
     pub finalizers: Vec<String>,
-    /// Objects that depend on it and are not in the map.
+    /// Number of dependents that are not in the map.
     pub omitted: usize,
-    /// Fate of all of them in the plan, if it concerns them.
+    /// Fate of its objects in the plan, if the plan concerns them.
     pub fate: Option<Fate>,
-    /// The first member of the group that was expanded into this node and others.
+    /// First member of the group that was expanded into this node and others.
     pub expanded_from: Option<Uid>,
-    /// Its objects, for whoever asks whether they are ready; none if there are too many.
+    /// Objects whose readiness can be examined; empty if there are too many.
     pub examined: Vec<(Uid, ObjectKey)>,
-    /// Readiness, once it was asked for.
+    /// Readiness, once it has been examined.
     pub health: Option<Health>,
 }
 
-/// References of the objects of one node to those of another.
+/// References from the objects of one node to those of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// Place of the owner in `nodes`.
+    /// Index of the owner in `nodes`.
     pub owner: usize,
-    /// Place of the dependent in `nodes`.
+    /// Index of the dependent in `nodes`.
     pub dependent: usize,
-    /// Some of them block the deletion of the owner.
+    /// True if some of the references block the deletion of the owner.
     pub is_blocking: bool,
-    /// Some of them name the controller.
+    /// True if some of the references name the controller.
     pub is_controller: bool,
-    /// None of them leads to an object that is there.
+    /// True if none of the references leads to an existing object.
     pub is_invalid: bool,
 }
 
-/// The map.
+/// A drawable ownership graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Map {
     /// Owners before dependents, except in rings.
     pub nodes: Vec<Node>,
-    /// By owner and dependent.
+    /// Edges, sorted by owner and dependent.
     pub edges: Vec<Edge>,
-    /// Objects that the map stands for.
+    /// Number of objects that the map represents.
     pub objects: usize,
-    /// Objects that are not in it, because there are more than [`LARGEST_MAP`] or than fit however they are folded.
+    /// Number of objects that were left out because there are more than [`LARGEST_MAP`], or more than fit even when folded.
     pub omitted: usize,
-    /// What there is in its extent, drawn or not, most first.
+    /// Kinds in the extent, drawn or not, by descending number of objects.
     pub kinds: Vec<KindCount>,
 }
 
@@ -158,11 +158,11 @@ struct Object {
     view: NodeView,
     state: State,
     fate: Option<Fate>,
-    /// It is a node of its own.
+    /// True if it is a node of its own.
     is_alone: bool,
-    /// It is drawn.
+    /// True if it is drawn.
     is_shown: bool,
-    /// Owner, whether it blocks, whether it is the controller, whether the reference leads nowhere.
+    /// Owners, each with whether it blocks, is the controller, and has a reference that leads nowhere.
     owners: Vec<(usize, bool, bool, bool)>,
 }
 
@@ -197,8 +197,8 @@ pub fn map(survey: &Survey, extent: &Extent, budget: usize, emphasis: Emphasis<'
     Some(map)
 }
 
-/// Marks the objects that are drawn, and counts all of them. What a plan concerns, the selected object and absent owners are
-/// always drawn.
+/// Marks the objects that are drawn, and counts all of them. Objects of the plan, the selected object and absent owners are always
+/// drawn.
 fn choose(
     survey: &Survey,
     objects: &mut [Object],
@@ -223,7 +223,7 @@ fn choose(
     kinds
 }
 
-/// The groups that are drawn, in their order, and how many objects the others have. What is emphasised comes before the rest.
+/// Returns the groups that are drawn, in their order, and the number of objects in the others. Emphasized groups come first.
 fn within(objects: &[Object], groups: Vec<Vec<usize>>, budget: usize) -> (Vec<Vec<usize>>, usize) {
     let is_plain = |group: &[usize]| {
         group.first().is_none_or(|place| objects[*place].fate.is_none() && !objects[*place].is_alone)
@@ -243,7 +243,7 @@ fn within(objects: &[Object], groups: Vec<Vec<usize>>, budget: usize) -> (Vec<Ve
     (drawn, left_out)
 }
 
-/// The objects in question, and how many were left out.
+/// Returns the objects in the extent, and how many were left out.
 fn collect(survey: &Survey, extent: &Extent) -> Option<(Vec<Object>, usize)> {
     let engine = &survey.engine;
     let mut views = match extent {
@@ -256,7 +256,7 @@ fn collect(survey: &Survey, extent: &Extent) -> Option<(Vec<Object>, usize)> {
     let mut places: BTreeMap<Uid, usize> =
         views.iter().enumerate().map(|(place, view)| (view.uid.clone(), place)).collect();
     let mut objects: Vec<Object> = views.into_iter().map(|view| Object::new(view, State::Living)).collect();
-    // Owners outside of the namespace, and owners that are not there, are drawn as well.
+    // Owners outside of the namespace and absent owners are drawn as well.
     let mut next = 0;
     while let Some(uid) = objects.get(next).map(|object| object.view.uid.clone()) {
         if let Some(why) = engine.why(&uid) {
@@ -283,7 +283,7 @@ fn collect(survey: &Survey, extent: &Extent) -> Option<(Vec<Object>, usize)> {
     Some((objects, omitted))
 }
 
-/// An object, its owners and its dependents, however far.
+/// Returns an object with all its direct and indirect owners and dependents.
 fn around(survey: &Survey, uid: &Uid) -> Option<Vec<NodeView>> {
     let engine = &survey.engine;
     let mut views = vec![engine.view_of(uid)?];
@@ -363,7 +363,7 @@ fn drawn(survey: &Survey, objects: &[Object], groups: Vec<Vec<usize>>, omitted: 
     map
 }
 
-/// Objects of a group that the server has, if they are few enough to be read.
+/// Returns the existing objects of a group, if they are few enough to be examined.
 fn examined(group: &[usize], objects: &[Object]) -> Vec<(Uid, ObjectKey)> {
     let members = group.iter().map(|place| &objects[*place]).filter(|object| object.state != State::Absent);
     if group.len() > EXAMINED_MEMBERS {
@@ -372,7 +372,7 @@ fn examined(group: &[usize], objects: &[Object]) -> Vec<(Uid, ObjectKey)> {
     members.filter_map(|object| Some((object.view.uid.clone(), object.view.key.clone()?))).collect()
 }
 
-/// An object of the graph as answers name it.
+/// Returns the place of an object in the graph.
 #[must_use]
 pub fn place_of_view(survey: &Survey, view: &NodeView) -> Place {
     let resource = view.key.as_ref().and_then(|key: &ObjectKey| survey.resource(key));
@@ -387,7 +387,7 @@ pub fn place_of_view(survey: &Survey, view: &NodeView) -> Place {
 }
 
 impl Place {
-    /// As data, with the resource as questions take it.
+    /// Converts to JSON, with the resource as queries spell it.
     #[must_use]
     pub fn full_value(&self) -> Value {
         let mut value = self.value();
@@ -397,14 +397,14 @@ impl Place {
 }
 
 impl Map {
-    /// Adds to each node whether its objects are ready, from the cells READY and STATUS of objects.
+    /// Adds the readiness of its objects to each node, from the READY and STATUS cells of their tables.
     pub fn examine(&mut self, cells: &dyn Fn(&Uid) -> Option<(String, String)>) {
         for node in &mut self.nodes {
             node.health = Health::of(node.examined.iter().filter_map(|(uid, _)| cells(uid)));
         }
     }
 
-    /// As data.
+    /// Converts to JSON.
     #[must_use]
     pub fn value(&self) -> Value {
         let node = |node: &Node| {
@@ -438,7 +438,7 @@ mod tests {
     use crate::catalog::Catalog;
     use gc_types::{ResourceId, ResourceVersion, Timestamp};
 
-    /// A survey of ConfigMaps: name, owners as `name` or `name!` (blocking), whether it is being deleted.
+    /// Creates a survey of ConfigMaps, each with its name, owners as `name` or `name!` (blocking), and whether it is terminating.
     fn survey(objects: &[(&str, &[&str], bool)]) -> Survey {
         let core = br#"{"items":[{"versions":[{"version":"v1","freshness":"Current","resources":[{"resource":"configmaps",
             "responseKind":{"kind":"ConfigMap"},"scope":"Namespaced","verbs":["list","delete"]}]}]}]}"#;
@@ -468,7 +468,7 @@ mod tests {
         survey
     }
 
-    /// `name×count state` of each node, and `owner>dependent` of each edge with its marks.
+    /// Formats each node as `name×count state`, and each edge as `owner>dependent` with its marks.
     fn shown(survey: &Survey, extent: &Extent, budget: usize) -> (Vec<String>, Vec<String>) {
         let map = map(survey, extent, budget, Emphasis::default()).unwrap();
         let name = |place: usize| map.nodes[place].place.name.clone();
@@ -528,7 +528,7 @@ mod tests {
         assert_eq!((cut.objects, cut.omitted, cut.nodes[1].omitted), (301, 600, 600));
     }
 
-    /// An owner with leaves `l00`, `l01`, … that name it.
+    /// Creates an owner with leaves `l00`, `l01`, … that refer to it.
     fn family(leaves: usize) -> Survey {
         let names: Vec<String> = (0..leaves).map(|number| format!("l{number:02}")).collect();
         let mut objects: Vec<(&str, &[&str], bool)> = vec![("root", &[], false)];
@@ -543,7 +543,7 @@ mod tests {
         assert_eq!(shown(&family(24), &extent, 120).0.len(), 25);
     }
 
-    /// This many roots, each with one object below it and 30 below that one.
+    /// Creates this many roots, each with one dependent that has 30 dependents.
     fn families(roots: usize) -> Survey {
         let names: Vec<(String, String)> = (0..roots)
             .flat_map(|root| {

@@ -15,9 +15,9 @@ use crate::stuck::Place;
 use crate::text::count;
 use crate::upcoming::{Outlook, UpcomingDeletion};
 
-/// Nodes that are named.
+/// Maximum number of nodes that are named.
 const NODES_NAMED: usize = 100;
-/// Nodes of a fleet that are listed; a search finds the others.
+/// Maximum number of nodes in a fleet listing; a search finds the others.
 const NODES_LISTED: usize = 1_000;
 
 /// The report of one node.
@@ -31,10 +31,10 @@ struct NodeAnswer {
     state: NodeState,
 }
 
-/// The reports of all nodes that somebody may see.
+/// Reports of all nodes that a user may see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nodes {
-    /// Those that removed most first.
+    /// Reports, by descending number of removals.
     all: Vec<NodeAnswer>,
     removed: Tally,
     /// Number of agents that no longer run.
@@ -44,8 +44,8 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Reads the Leases that agents report on, and adds the images that are due within a day to what is due: moments there are
-    /// of a clock that is `ahead` milliseconds ahead of `now`.
+    /// Reads the Leases in which agents report, and adds images that are due within a day to `due`, whose clock is `ahead`
+    /// milliseconds ahead of `now`.
     pub fn read(leases: &[Value], now: Timestamp, (due, ahead): (&mut Outlook, i64)) -> Self {
         let mut nodes = Self::default();
         for lease in leases {
@@ -80,7 +80,7 @@ impl Nodes {
         self.unreported = unreported.into_iter().collect();
     }
 
-    /// One line about agents that do not run any more, if there are some.
+    /// Returns one line about agents that no longer run, if there are any.
     #[must_use]
     pub fn unseen(&self) -> Option<String> {
         (self.silent > 0).then(|| {
@@ -91,7 +91,7 @@ impl Nodes {
         })
     }
 
-    /// As data.
+    /// Converts to JSON.
     #[must_use]
     pub fn value(&self) -> Value {
         let item = |one: &NodeAnswer| {
@@ -105,7 +105,7 @@ impl Nodes {
 }
 
 impl Nodes {
-    /// The fleet as data: the nodes whose name contains a text, those first that need somebody, then the fullest.
+    /// Returns the fleet as JSON: the nodes whose name contains a text, those that need attention first, then the fullest.
     #[must_use]
     pub fn fleet(&self, text: &str) -> Value {
         let fits = |name: &str| name.contains(text);
@@ -158,7 +158,7 @@ fn upcoming(node: &str, image: &str, at: Timestamp) -> UpcomingDeletion {
     let place = Place {
         api_version: String::new(),
         kind: "Image".into(),
-        // Nothing can be asked about it: it is not an object.
+        // It is not an object, so it has no resource to query.
         resource: String::new(),
         namespace: String::new(),
         name: image.to_owned(),
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!((names(&found).len(), &found["unreported"]["total"]), (0, &json!(1)));
     }
 
-    /// Anyone who can change a Lease can write any numbers into its report.
+    /// Anyone who can change a Lease can write any numbers into its report; that must not cause more than wrong counts.
     #[test]
     fn hostile_numbers_only_make_counts_wrong() {
         let hostile = json!({"written": NOW.0, "dueTotal": usize::MAX, "due": [{"at": i64::MIN, "name": "a"}],

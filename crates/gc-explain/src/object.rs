@@ -1,4 +1,4 @@
-//! A whole object, read defensively: whatever is missing or of another type reads as absent.
+//! A whole object, read defensively: anything missing or of another type reads as absent.
 
 use std::sync::Arc;
 
@@ -9,69 +9,69 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object(Arc<Value>);
 
-/// Author of a part of an object, and the time.
+/// Author of a part of an object, with the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writer {
     /// The field manager.
     pub manager: String,
-    /// When it wrote last, if known.
+    /// Time of the last write, if known.
     pub at: Option<Timestamp>,
 }
 
 impl Object {
-    /// This object.
+    /// Wraps the JSON of an object.
     #[must_use]
     pub fn new(value: Value) -> Self {
         Self(Arc::new(value))
     }
 
-    /// Its JSON.
+    /// Returns the object's JSON.
     #[must_use]
     pub fn value(&self) -> &Value {
         &self.0
     }
 
-    /// A text, by JSON pointer; empty if there is none.
+    /// Returns the string at a JSON pointer; empty if there is none.
     #[must_use]
     pub fn text(&self, pointer: &str) -> &str {
         self.0.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// A number, by JSON pointer.
+    /// Returns the number at a JSON pointer.
     #[must_use]
     pub fn number(&self, pointer: &str) -> Option<i64> {
         self.0.pointer(pointer).and_then(Value::as_i64)
     }
 
-    /// A time, by JSON pointer.
+    /// Returns the time at a JSON pointer.
     #[must_use]
     pub fn time(&self, pointer: &str) -> Option<Timestamp> {
         parse_time(self.text(pointer))
     }
 
-    /// The items of an array, by JSON pointer.
+    /// Returns the items of the array at a JSON pointer.
     pub fn items(&self, pointer: &str) -> impl Iterator<Item = &Value> {
         self.0.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
     }
 
-    /// The texts of an array, by JSON pointer.
+    /// Returns the strings of the array at a JSON pointer.
     pub fn texts(&self, pointer: &str) -> impl Iterator<Item = &str> {
         self.items(pointer).filter_map(Value::as_str)
     }
 
-    /// `metadata.name`
+    /// Returns `metadata.name`
     #[must_use]
     pub fn name(&self) -> &str {
         self.text("/metadata/name")
     }
 
-    /// `metadata.namespace`; empty at cluster scope.
+    /// Returns `metadata.namespace`; empty at cluster scope.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.text("/metadata/namespace")
     }
 
-    /// `metadata.uid`
+    /// Returns `metadata.uid`
     #[must_use]
     pub fn uid(&self) -> &str {
         self.text("/metadata/uid")
@@ -83,19 +83,19 @@ impl Object {
         !self.text("/metadata/deletionTimestamp").is_empty()
     }
 
-    /// An annotation; empty if it has none of this name.
+    /// Returns an annotation; empty if it has none of this name.
     #[must_use]
     pub fn annotation(&self, name: &str) -> &str {
         self.0["metadata"]["annotations"][name].as_str().unwrap_or_default()
     }
 
-    /// A label; empty if it has none of this name.
+    /// Returns a label; empty if it has none of this name.
     #[must_use]
     pub fn label(&self, name: &str) -> &str {
         self.0["metadata"]["labels"][name].as_str().unwrap_or_default()
     }
 
-    /// The condition of this type.
+    /// Returns the condition of this type.
     #[must_use]
     pub fn condition(&self, kind: &str) -> Option<&Value> {
         self.items("/status/conditions").find(|condition| condition["type"] == kind)
@@ -107,7 +107,7 @@ impl Object {
         self.condition(kind).is_some_and(|condition| condition["status"] == "True")
     }
 
-    /// The field managers that own a finalizer.
+    /// Returns the field managers that own a finalizer.
     pub fn finalizer_writers(&self, finalizer: &str) -> impl Iterator<Item = Writer> {
         let field = format!("v:\"{finalizer}\"");
         self.items("/metadata/managedFields")
@@ -127,7 +127,7 @@ fn writer(entry: &Value) -> Writer {
     Writer { manager: text("manager").to_owned(), at: parse_time(text("time")) }
 }
 
-/// A time as the API writes it.
+/// Parses a time as the API writes it.
 #[must_use]
 pub fn parse_time(text: &str) -> Option<Timestamp> {
     text.parse::<jiff::Timestamp>().ok().map(|time| Timestamp(time.as_millisecond()))

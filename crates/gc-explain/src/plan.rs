@@ -1,4 +1,4 @@
-//! Consequences of a deletion, all of them.
+//! All consequences of a deletion.
 
 mod container;
 mod containers;
@@ -26,18 +26,18 @@ use planner::Planner;
 /// Planned fate of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
-    /// It is deleted.
+    /// Deleted.
     Deleted,
-    /// It is deleted when the controllers of finalizers have done their work, or when what is stuck is released.
+    /// Deleted once the controllers of its finalizers have done their work, or once what is stuck is released.
     Later,
-    /// It is marked for deletion and stays so.
+    /// Marked for deletion, and never removed.
     Stuck,
-    /// It stays, and loses references to owners.
+    /// Kept, but loses owner references.
     Released,
 }
 
 impl Fate {
-    /// The code.
+    /// Returns the code.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ pub struct ItemKind {
     pub api_version: String,
     /// Kind.
     pub kind: String,
-    /// `resource.group`, as commands take it.
+    /// `resource.group`, as command lines spell it.
     pub resource: String,
 }
 
@@ -73,14 +73,14 @@ pub struct Item {
     pub uid: Uid,
     /// Fate of the object.
     pub fate: Fate,
-    /// Why it is later, stuck, or comes again; one remark each.
+    /// Reasons why it is deleted later, is stuck, or is recreated; one remark each.
     pub remarks: Vec<String>,
-    /// True if it was being deleted already.
+    /// True if it was terminating already.
     pub is_terminating: bool,
 }
 
 impl Item {
-    /// As answers name it.
+    /// Returns the place of the object.
     #[must_use]
     pub fn place(&self) -> Place {
         let ItemKind { api_version, kind, resource } = &*self.kind;
@@ -94,7 +94,7 @@ impl Item {
         }
     }
 
-    /// As data.
+    /// Converts to JSON.
     #[must_use]
     pub fn value(&self) -> Value {
         let mut value = self.place().value();
@@ -104,13 +104,13 @@ impl Item {
         value
     }
 
-    /// `Kind/name`
+    /// Formats as `Kind/name`.
     #[must_use]
     pub fn title(&self) -> String {
         format!("{}/{}", self.kind.kind, self.name)
     }
 
-    /// `resource.group/name`, as commands take it.
+    /// Formats as `resource.group/name`, as command lines spell it.
     #[must_use]
     pub fn reference(&self) -> String {
         format!("{}/{}", self.kind.resource, self.name)
@@ -131,33 +131,33 @@ pub struct LostVolume {
 /// Consequences of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlastRadius {
-    /// Every object concerned, by fate, kind and name.
+    /// All affected objects, sorted by fate, kind and name.
     pub items: Vec<Item>,
     /// Volumes whose storage is lost.
     pub lost_volumes: Vec<LostVolume>,
-    /// Volumes whose storage is lost when their claims, which are stuck, are released.
+    /// Volumes whose storage is lost once their stuck claims are released.
     pub lost_when_released: Vec<LostVolume>,
-    /// Volumes that stay without a claim.
+    /// Volumes that remain without a claim.
     pub retained_volumes: Vec<String>,
-    /// Deletions that would be stuck, as messages.
+    /// Messages about deletions that would be stuck.
     pub stuck: Vec<String>,
-    /// Objects that controllers create again.
+    /// Objects that controllers recreate.
     pub recreated: Vec<String>,
     /// Deletions that the API server would refuse, with the reasons.
     pub refused: Vec<String>,
-    /// The objects that the user who asks may not delete.
+    /// Objects that the requesting user may not delete.
     pub forbidden: Vec<String>,
     /// Admission webhooks and policies that may still refuse some of the deletions.
     pub webhooks: Vec<String>,
-    /// The objects about whose deletion they are asked.
+    /// Objects whose deletion these webhooks and policies decide about.
     pub undecided: Vec<Place>,
-    /// Edges for drawings: owner and dependent, by place in `items`.
+    /// Edges for drawings: indexes of owner and dependent in `items`.
     pub edges: Vec<(u32, u32)>,
-    /// Owners that could not be looked up and count as living.
+    /// Owners that could not be resolved and count as living.
     pub assumed_living: Vec<String>,
 }
 
-/// One deletion that is asked for.
+/// One requested deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Key of the object.
@@ -168,7 +168,7 @@ pub struct Target {
     pub policy: Option<PropagationPolicy>,
 }
 
-/// Plans these deletions, if everything else stays as it is.
+/// Plans these deletions, assuming that everything else stays as it is.
 pub fn plan(
     survey: &Survey,
     facts: &Facts,
@@ -192,7 +192,7 @@ pub fn plan(
     Ok(BlastRadius { refused, ..radius })
 }
 
-/// Returns the API server's refusal to delete the object, if it would refuse.
+/// Returns the error with which the API server would refuse to delete the object, if it would.
 fn refusal(survey: &Survey, key: &ObjectKey) -> Option<String> {
     let resource = survey.resource(key)?;
     let why = gc_types::undeletable(&resource.name.group, &resource.name.resource, &key.name)?;
@@ -205,7 +205,7 @@ fn title(survey: &Survey, key: &ObjectKey) -> String {
 }
 
 impl BlastRadius {
-    /// Reports whether something would never be deleted, or not be accepted for deletion.
+    /// Reports whether a deletion would never complete, or would be refused.
     #[must_use]
     pub fn would_get_stuck(&self) -> bool {
         !self.refused.is_empty() || !self.forbidden.is_empty() || self.has_stuck()
@@ -221,7 +221,7 @@ impl BlastRadius {
         self.items.iter().filter(|item| item.fate == fate).count()
     }
 
-    /// Its objects by fate and kind.
+    /// Returns its objects by fate and kind.
     #[must_use]
     pub fn groups(&self) -> BTreeMap<(Fate, &str), Vec<&Item>> {
         let mut groups: BTreeMap<(Fate, &str), Vec<&Item>> = BTreeMap::new();
@@ -231,7 +231,7 @@ impl BlastRadius {
         groups
     }
 
-    /// In one line: how many objects of which kinds, what storage is lost, what gets stuck.
+    /// Summarizes in one line the number of objects by kind, the lost storage, and what gets stuck.
     #[must_use]
     pub fn summary(&self) -> String {
         if self.items.is_empty() && !self.refused.is_empty() {
@@ -277,7 +277,7 @@ impl BlastRadius {
         parts.join("; ")
     }
 
-    /// As data.
+    /// Converts to JSON.
     #[must_use]
     pub fn value(&self) -> Value {
         let volume = |volume: &LostVolume| {
@@ -295,7 +295,7 @@ impl BlastRadius {
     }
 }
 
-/// Bytes in the unit that fits.
+/// Formats bytes in a suitable unit.
 #[must_use]
 pub fn gibibytes(bytes: i128) -> String {
     for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB")] {

@@ -1,8 +1,8 @@
-//! Deletions that must not happen: ValidatingAdmissionPolicies that the API server enforces for every client, what they enforce, and
-//! whether they are in place.
+//! Deletions that must not happen: ValidatingAdmissionPolicies that the API server enforces for every client, the rules they
+//! enforce, and whether they are in place.
 //!
-//! An expression sees one object: it cannot count others. Rules about numbers compare with a ConfigMap that `kubegc protect` writes
-//! from what it counted, and that is as old as its last look.
+//! An expression sees only one object and cannot count others. Rules about numbers therefore consult a ConfigMap that `kubegc
+//! protect` writes, and which is only as recent as its last count.
 
 mod counts;
 mod status;
@@ -14,26 +14,27 @@ use serde_json::{Value, json};
 pub use counts::{Counted, Counting, MAX_COUNTED, TooMany, count};
 pub use status::{Fault, Status, faults, status};
 
-/// The annotation, or label, that protects an object; its text says why. `false` exempts an object from all rules.
+/// Annotation or label that protects an object; its value is the reason. `false` exempts an object from all rules.
 pub const MARK: &str = "kubegc.io/protect";
-/// The beginning of the names of all policies.
+/// Prefix of the names of all policies.
 pub const PREFIX: &str = "kubegc-protect";
 /// Namespace and name of the ConfigMap with the counted objects.
 pub const COUNTS: (&str, &str) = ("kube-system", "kubegc-protect");
-/// Its annotation with the time of the look, and the one with what was counted.
+/// Annotation of that ConfigMap with the time of the count.
 pub const COUNTED_AT: &str = "kubegc.io/counted-at";
-/// See [`COUNTED_AT`].
+/// Annotation of that ConfigMap with what was counted.
 pub const COUNTED: &str = "kubegc.io/counted";
 
-/// The text of the mark of an object, empty without one.
+/// Expression for the reason in an object's mark; empty without a mark.
 const MARK_OF: &str = "oldObject == null ? '' : \
     has(oldObject.metadata.annotations) && 'kubegc.io/protect' in oldObject.metadata.annotations \
     ? oldObject.metadata.annotations['kubegc.io/protect'] : \
     has(oldObject.metadata.labels) && 'kubegc.io/protect' in oldObject.metadata.labels \
     ? oldObject.metadata.labels['kubegc.io/protect'] : ''";
 
-/// The objects to which a controller copies the mark of their owner: Deployments give their annotations to ReplicaSets, StatefulSets and
-/// DaemonSets to ControllerRevisions, Services their labels to EndpointSlices. Copies outlive the mark, and their controllers delete them.
+/// Expression for objects to which a controller copies the mark of their owner: Deployments give their annotations to ReplicaSets,
+/// StatefulSets and DaemonSets to ControllerRevisions, Services their labels to EndpointSlices. Copies outlive the mark, and their
+/// controllers have to be able to delete them.
 const IS_COPY: &str = "oldObject.kind in ['ReplicaSet', 'ControllerRevision', 'EndpointSlice'] \
     && has(oldObject.metadata.ownerReferences) \
     && oldObject.metadata.ownerReferences.exists(owner, has(owner.controller) && owner.controller)";
@@ -47,11 +48,11 @@ pub enum Rule {
     Volumes,
     /// Objects that the ConfigMap lists.
     Counted,
-    /// Objects of these resources, in these namespaces or (without any) everywhere.
+    /// Objects of these resources, in these namespaces or, if there are none, everywhere.
     Kinds {
-        /// Distinguishes several such rules.
+        /// Name that distinguishes several such rules.
         name: String,
-        /// Group and plural name of each.
+        /// Group and plural name of each resource.
         resources: Vec<(String, String)>,
         /// Names of namespaces.
         namespaces: Vec<String>,
@@ -59,7 +60,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// The name of its policy and its binding.
+    /// Returns the name of its policy and binding.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -70,7 +71,7 @@ impl Rule {
         }
     }
 
-    /// What it does and what it cannot do, for people.
+    /// Explains to people what the rule does and what it cannot do.
     #[must_use]
     pub fn explanation(&self) -> Vec<String> {
         let lines: &[&str] = match self {
@@ -95,7 +96,7 @@ impl Rule {
         lines.iter().map(|line| (*line).to_owned()).collect()
     }
 
-    /// The ValidatingAdmissionPolicy.
+    /// Returns the ValidatingAdmissionPolicy.
     #[must_use]
     pub fn policy(&self) -> Value {
         let (is_allowed, message) = self.validation();
@@ -133,7 +134,7 @@ impl Rule {
         self.object("ValidatingAdmissionPolicy", &spec)
     }
 
-    /// When a deletion is allowed, and the message otherwise, as expressions.
+    /// Returns two expressions: when a deletion is allowed, and the message if it is not.
     fn validation(&self) -> (String, String) {
         match self {
             Self::Marked => (
@@ -158,14 +159,14 @@ impl Rule {
         }
     }
 
-    /// The ValidatingAdmissionPolicyBinding.
+    /// Returns the ValidatingAdmissionPolicyBinding.
     #[must_use]
     pub fn binding(&self) -> Value {
         let mut spec = json!({"policyName": self.name(), "validationActions": ["Deny"]});
         match self {
             Self::Counted => {
                 let (namespace, name) = COUNTS;
-                // A ConfigMap that is missing would otherwise refuse every deletion of the cluster.
+                // Otherwise, a missing ConfigMap would refuse every deletion in the cluster.
                 spec["paramRef"] =
                     json!({"namespace": namespace, "name": name, "parameterNotFoundAction": "Allow"});
             }
@@ -185,13 +186,13 @@ impl Rule {
     }
 }
 
-/// Reports whether a policy is one of these.
+/// Reports whether kubegc created a policy, judging by its name.
 #[must_use]
 pub fn is_ours(policy: &str) -> bool {
     policy.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// The text of the mark of an object; empty without one, and for objects that are exempt.
+/// Returns the reason in an object's mark; empty if it has none or is exempt.
 #[must_use]
 pub fn mark(object: &Value) -> &str {
     let text = |field: &str| object["metadata"][field][MARK].as_str();

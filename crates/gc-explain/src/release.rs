@@ -1,5 +1,5 @@
-//! The removal of one finalizer by hand: the controller that should remove it and whether that lives, the loss outside of the cluster,
-//! and the fate of dependents. All of it is evidence of what was gathered; nothing is guessed from names that prove nothing.
+//! Removal of one finalizer by hand: the controller that should remove it and whether it is alive, the loss outside the cluster,
+//! and the fate of dependents. All of it is evidence from gathered data; nothing is guessed from names that prove nothing.
 
 mod losses;
 mod remover;
@@ -20,27 +20,27 @@ use crate::text;
 
 pub use remover::Liveness;
 
-/// Dependents that one line names.
+/// Maximum number of dependents that one line names.
 const NAMED: usize = 5;
 
-/// The question about one finalizer.
+/// Question about one finalizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query<'a> {
     /// The object.
     pub key: &'a ObjectKey,
-    /// The finalizer; needed if the object has several.
+    /// The finalizer; required if the object has several.
     pub finalizer: Option<&'a str>,
     /// True if the server itself runs collectors.
     pub has_collectors: bool,
 }
 
-/// Why no finalizer can be chosen.
+/// Reason why no finalizer can be chosen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoFinalizer {
-    /// The object has none.
+    /// The object has no finalizers.
     #[error("{0} has no finalizer")]
     None(String),
-    /// It has several, and none was named.
+    /// The object has several, and none was named.
     #[error("{object} has several finalizers: name one with --finalizer: {}", .finalizers.join(", "))]
     Several {
         /// The object.
@@ -48,12 +48,12 @@ pub enum NoFinalizer {
         /// Its finalizers.
         finalizers: Vec<String>,
     },
-    /// It has others.
+    /// The object does not have the named finalizer, but others.
     #[error("{object} does not have the finalizer {finalizer}; it has {}", .finalizers.join(", "))]
     Other {
         /// The object.
         object: String,
-        /// The one that was named.
+        /// The named finalizer.
         finalizer: String,
         /// Its finalizers.
         finalizers: Vec<String>,
@@ -65,38 +65,38 @@ pub enum NoFinalizer {
 pub struct Release {
     /// The object.
     pub place: Place,
-    /// The version that the answer is about.
+    /// Version of the object that the answer is about.
     pub resource_version: String,
     /// The finalizer.
     pub finalizer: String,
-    /// Its number in its list, from 0.
+    /// Index in its list, from 0.
     pub position: usize,
     /// True if it is in `spec.finalizers`, as those of namespaces are.
     pub is_in_specification: bool,
     /// The other finalizers, which keep the object.
     pub remaining: Vec<String>,
-    /// When the deletion was asked for; `None` while the object is not being deleted.
+    /// Time of the deletion request; `None` if the object is not terminating.
     pub deleted: Option<Timestamp>,
-    /// The software that removes it, if it is a known finalizer.
+    /// Software that removes it, if it is a known finalizer.
     pub known_remover: Option<&'static str>,
-    /// The controllers that seem responsible, with the state of each.
+    /// Controllers that seem responsible, with the state of each.
     pub controllers: Vec<Controller>,
-    /// The field managers that set the finalizer, and when each wrote last.
+    /// Field managers that set the finalizer, with the time of their last write.
     pub set_by: Vec<String>,
-    /// Whether the controller lives, and the evidence.
+    /// State of the controller, with the evidence.
     pub liveness: Liveness,
-    /// What is left behind.
+    /// Description of what is left behind.
     pub strands: String,
-    /// Whether that is outside of the cluster; `None` for an unknown finalizer.
+    /// True if that is outside the cluster; `None` for an unknown finalizer.
     pub is_outside: Option<bool>,
-    /// Names that the object has for things outside of the cluster, each with its field.
+    /// Names in the object that refer to things outside the cluster, each with its field.
     pub outside: Vec<String>,
-    /// The fate of the object and of what depends on it.
+    /// Fate of the object and its dependents.
     pub consequences: Vec<String>,
 }
 
 impl Release {
-    /// Why it must not be done without `--force`.
+    /// Explains why the removal requires `--force`, if it does.
     #[must_use]
     pub fn objection(&self) -> Option<String> {
         match &self.liveness {
@@ -115,7 +115,7 @@ impl Release {
         }
     }
 
-    /// The JSON Patch that removes the finalizer from this version of this object, and from no other.
+    /// Returns the JSON Patch that removes the finalizer, valid only for this version of this object.
     #[must_use]
     pub fn patch(&self) -> Value {
         let path = format!("/metadata/finalizers/{}", self.position);
@@ -127,7 +127,7 @@ impl Release {
         ])
     }
 
-    /// The lines of the answer, each with its heading.
+    /// Returns the lines of the answer, each with its heading.
     #[must_use]
     pub fn lines(&self, now: Timestamp) -> Vec<(&'static str, String)> {
         let mut lines = vec![("Finalizer", self.finalizer.clone())];
@@ -152,7 +152,7 @@ impl Release {
         lines
     }
 
-    /// The answer as data.
+    /// Converts the answer to JSON.
     #[must_use]
     pub fn value(&self) -> Value {
         json!({
@@ -175,7 +175,7 @@ impl Release {
     }
 }
 
-/// Decides about the removal of a finalizer from an object of which the facts have the whole. `None` if they have not.
+/// Assesses the removal of a finalizer from an object. `None` if the facts do not contain the whole object.
 pub fn release(survey: &Survey, facts: &Facts, query: &Query<'_>) -> Option<Result<Release, NoFinalizer>> {
     let resource = survey.resource(query.key)?;
     let object = facts.present(&resource.name, &query.key.namespace, &query.key.name)?;
@@ -216,7 +216,7 @@ pub fn release(survey: &Survey, facts: &Facts, query: &Query<'_>) -> Option<Resu
     }))
 }
 
-/// The finalizers of an object, each with its number in its list and whether that is the one of the specification.
+/// Returns the finalizers of an object, each with its index in its list and whether that list is in the specification.
 fn finalizers_of(object: &Object) -> impl Iterator<Item = (&str, usize, bool)> {
     let is_namespace = object.text("/kind") == "Namespace";
     let specified = object.texts("/spec/finalizers").enumerate().filter(move |_| is_namespace);
@@ -249,7 +249,7 @@ fn chosen<'o>(
     }
 }
 
-/// Says what happens to the object and its dependents once the finalizer is removed.
+/// Describes what happens to the object and its dependents once the finalizer is removed.
 fn consequences(
     survey: &Survey,
     object: &Object,
@@ -294,7 +294,7 @@ fn consequences(
     lines
 }
 
-/// Objects that nothing shows once their namespace or definition is gone.
+/// Describes objects that can no longer be seen once their namespace or definition is gone.
 fn invisible(survey: &Survey, object: &Object) -> Option<String> {
     let number = match object.text("/kind") {
         "Namespace" => survey.engine.select(|key| *key.namespace == *object.name()).len(),

@@ -1,7 +1,6 @@
-//! After a restore, dependents name owners by UIDs that are gone, or name no owner at all: Velero removes the owner references
-//! of everything that it creates. This finds the owners that live in their place, on the evidence of a backup, a journal, or a
-//! map. A name alone proves nothing: an object that was deleted and created again under its old name owns nothing of its
-//! predecessor.
+//! Repairs owner references after a restore, when dependents name owners by UIDs that no longer exist, or name none: Velero removes
+//! the owner references of everything it creates. Finds the objects that now stand in the owners' place, on the evidence of a
+//! backup, a journal or a map. A name alone proves nothing: a recreated object does not own the dependents of its predecessor.
 
 mod advice;
 mod backup;
@@ -23,7 +22,7 @@ pub use advice::Advice;
 pub use backup::Backup;
 pub use cluster::Cluster;
 
-/// Where an object was.
+/// Identity of an object without its UID.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
     /// API group.
@@ -36,13 +35,13 @@ pub struct Identity {
     pub name: String,
 }
 
-/// The group of an `apiVersion`.
+/// Returns the group of an `apiVersion`.
 pub(crate) fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 impl Identity {
-    /// Returns that of a whole object, with its UID, which is empty if it has none.
+    /// Returns the UID, which may be empty, and the identity of a whole object.
     fn in_object(object: &Value) -> Option<(String, Self)> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (kind, name) = (text("/kind"), text("/metadata/name"));
@@ -57,7 +56,7 @@ impl Identity {
         })
     }
 
-    /// Returns the same object in another namespace; at cluster scope there is none.
+    /// Returns the same identity in another namespace; cluster-scoped ones have none to change.
     fn moved(&self, namespace: &str) -> Self {
         let namespace = if self.namespace.is_empty() { "" } else { namespace };
         Self { namespace: namespace.to_owned(), ..self.clone() }
@@ -67,51 +66,51 @@ impl Identity {
 /// Knowledge about former UIDs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
-    /// Where the object of a UID was, as journals say.
+    /// Identities by former UID, from journals.
     pub identities: BTreeMap<String, Identity>,
-    /// New UID of each former one, as the user says.
+    /// New UIDs by former UID, as given by the user.
     pub map: BTreeMap<String, String>,
     /// The backup that was restored, if one is compared.
     pub backup: Option<Backup>,
 }
 
-/// Why a reference stays as it is, or missing.
+/// Reason why a reference is left as it is, or missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Left {
-    /// Nothing is known of the UID.
+    /// Nothing is known about the UID.
     NoEvidence,
-    /// Nothing lives where the owner was.
+    /// No object exists where the owner was.
     OwnerAbsent,
-    /// The owner that lives there is being deleted.
+    /// The object in the owner's place is being deleted.
     OwnerTerminating,
-    /// The owner that was named is of another kind, or in a namespace that the object cannot refer to.
+    /// The named owner has another kind, or is in a namespace that the object cannot refer to.
     OwnerUnfit,
-    /// An object lives under the owner's name that neither its UID nor a restore's label shows to be the owner.
+    /// An object has the owner's name, but neither its UID nor a restore's label identifies it as the owner.
     OwnerRecreated,
     /// The owner's kind is not served.
     KindNotServed,
-    /// The owner, or the object, may live: its kind could not be listed.
+    /// The owner or the object may exist: its kind could not be listed.
     Unread,
-    /// Another object had the owner's place when the backup was made.
+    /// Another object already had the owner's name when the backup was made.
     StaleInBackup,
     /// The object is being deleted, which cannot be stopped.
     Terminating,
-    /// The object does not live.
+    /// The object does not exist.
     NotRestored,
-    /// The object does not live: no restore creates finished Jobs and pods.
+    /// The object does not exist, because no restore creates finished Jobs and pods.
     Finished,
-    /// The object does not live: it belongs to a node.
+    /// The object does not exist, because it belongs to a node.
     OfNode,
-    /// An object lives under its name that neither its UID nor a restore's label shows to be the one of the backup.
+    /// An object has its name, but neither its UID nor a restore's label identifies it as the one of the backup.
     ObjectRecreated,
     /// Another controller owns the object.
     OtherController,
-    /// The volume has another claim, or the claim another volume.
+    /// The volume is bound to another claim, or the claim to another volume.
     BoundElsewhere,
 }
 
 impl Left {
-    /// The code.
+    /// Returns the code.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -133,14 +132,14 @@ impl Left {
         }
     }
 
-    /// Reports whether no restore brings the reference back, so that it is not missing: a restore that leaves only
-    /// such references is complete.
+    /// Reports whether no restore ever brings the reference back. Such references do not count as missing: a restore that leaves
+    /// only these is complete.
     #[must_use]
     pub const fn is_by_design(self) -> bool {
         matches!(self, Self::Finished | Self::OfNode | Self::StaleInBackup)
     }
 
-    /// For people.
+    /// Returns the reason for people.
     #[must_use]
     pub const fn message(self) -> &'static str {
         match self {
@@ -163,25 +162,25 @@ impl Left {
     }
 }
 
-/// The evidence that an owner which lives is the one of the past.
+/// Evidence that a living owner is the former one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// It has the UID of the backup.
+    /// It has the UID from the backup.
     NeverDeleted,
-    /// It has a restore's labels: the names of the backup and of the restore.
+    /// It has a restore's labels, with the names of the backup and the restore.
     Restored(String, String),
-    /// `kubegc undo` has created it.
+    /// `kubegc undo` created it.
     Undone,
-    /// It lives where the backup has it, and no restore has left labels.
+    /// It is where the backup has it, and no restore has left labels.
     Place,
-    /// It lives where a journal says that the owner was.
+    /// It is where a journal has recorded the owner.
     Journal,
-    /// Somebody's word.
+    /// The user says so.
     Map,
 }
 
 impl Proof {
-    /// The code.
+    /// Returns the code.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -194,7 +193,7 @@ impl Proof {
         }
     }
 
-    /// For people.
+    /// Returns the evidence for people.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -213,19 +212,19 @@ impl Proof {
 /// Fate of one reference that does not lead to its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// The object that refers, or should.
+    /// The object that refers to it, or should.
     pub place: Place,
-    /// Owner that it refers to, as written.
+    /// Owner as written in the reference.
     pub owner: String,
-    /// The UID that is written, or was in the backup.
+    /// UID in the reference or in the backup.
     pub old: String,
-    /// The UID that will be, or why none.
+    /// New UID, or the reason why there is none.
     pub new: Result<String, Left>,
-    /// The evidence for it.
+    /// Evidence for the new UID.
     pub proof: Option<Proof>,
-    /// The object does not have the reference: a restore has removed it.
+    /// True if the object lacks the reference because a restore has removed it.
     pub is_missing: bool,
-    /// The backup has the reference.
+    /// True if the backup has the reference.
     pub is_of_backup: bool,
 }
 
@@ -249,16 +248,16 @@ impl Link {
     }
 }
 
-/// An object of the backup that a controller has replaced by another.
+/// An object of the backup that a controller has replaced with another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplacedObject {
-    /// The object of the backup.
+    /// The object in the backup.
     pub place: Place,
     /// Replacement, as `Kind/name`.
     pub by: String,
 }
 
-/// A change of one object: a merge patch that holds for one version of it.
+/// A merge patch of one object, valid for one version of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
     /// The object.
@@ -269,21 +268,21 @@ pub struct Patch {
     pub body: Value,
 }
 
-/// Comparison of the references of a backup with the living ones.
+/// Comparison of the references in a backup with those in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Owner references and claims of volumes in the backup.
+    /// Number of owner references and claims of volumes in the backup.
     pub references: usize,
-    /// Those that lead to their owners.
+    /// Number of references that lead to their owners.
     pub in_place: usize,
-    /// Objects that controllers have replaced; each has one reference.
+    /// Objects that controllers have replaced; each counts as one reference.
     pub replaced: Vec<ReplacedObject>,
     /// Namespaces that were restored under other names.
     pub namespaces: Vec<(String, String)>,
 }
 
 impl Comparison {
-    /// References of the backup that are fulfilled.
+    /// Returns the number of the backup's references that are in place or replaced.
     #[must_use]
     pub fn restored(&self) -> usize {
         self.in_place + self.replaced.len()
@@ -293,18 +292,18 @@ impl Comparison {
 /// Actions of a relink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Relink {
-    /// Every reference that leads nowhere, or that the backup has and the object does not.
+    /// References that lead nowhere, or that the backup has and the object lacks.
     pub links: Vec<Link>,
-    /// The changes.
+    /// The changes to make.
     pub patches: Vec<Patch>,
-    /// Of the backup, if one was compared.
+    /// Comparison with the backup, if there is one.
     pub comparison: Option<Comparison>,
     /// Problems that a relink cannot solve, with the commands that do.
     pub advice: Vec<Advice>,
 }
 
 impl Relink {
-    /// As data.
+    /// Converts to JSON.
     #[must_use]
     pub fn value(&self) -> Value {
         let comparison = self.comparison.as_ref().map(|comparison| {
@@ -329,19 +328,19 @@ impl Relink {
         })
     }
 
-    /// References of the backup that can be restored.
+    /// Returns the number of the backup's references that can be restored.
     #[must_use]
     pub fn restorable(&self) -> usize {
         self.links.iter().filter(|link| link.is_of_backup && link.new.is_ok()).count()
     }
 
-    /// References of the backup that cannot be restored and are missing, by reason.
+    /// Counts the backup's references that are missing and cannot be restored, by reason.
     #[must_use]
     pub fn impossible(&self) -> BTreeMap<Left, usize> {
         self.left(|left| !left.is_by_design())
     }
 
-    /// References of the backup that no restore brings back, by reason.
+    /// Counts the backup's references that no restore brings back, by reason.
     #[must_use]
     pub fn by_design(&self) -> BTreeMap<Left, usize> {
         self.left(Left::is_by_design)
@@ -356,7 +355,7 @@ impl Relink {
         reasons
     }
 
-    /// Reports whether no reference of the backup is missing; true as well where none was compared.
+    /// Reports whether no reference of the backup is missing; also true if no backup was compared.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let by_design: usize = self.by_design().values().sum();
@@ -365,7 +364,7 @@ impl Relink {
             .is_none_or(|comparison| comparison.restored() + by_design == comparison.references)
     }
 
-    /// The outcome in one sentence; `None` where no backup was compared.
+    /// Describes the outcome in one sentence; `None` if no backup was compared.
     #[must_use]
     pub fn outcome(&self) -> Option<String> {
         let comparison = self.comparison.as_ref()?;
@@ -388,7 +387,7 @@ impl Relink {
     }
 }
 
-/// The reasons in words, with numbers where there are several.
+/// Formats the reasons in words, with numbers if there are several.
 fn because(reasons: &BTreeMap<Left, usize>) -> String {
     let one = |(left, number): (&Left, &usize)| match reasons.len() {
         1 => left.message().to_owned(),
@@ -397,7 +396,7 @@ fn because(reasons: &BTreeMap<Left, usize>) -> String {
     reasons.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Decides for every owner reference of what lives and of the backup, and for the claims of volumes. With a namespace, only for
+/// Decides about every owner reference in the cluster and the backup, and about the claims of volumes; with a namespace, only about
 /// the objects in it.
 #[must_use]
 pub fn relink(cluster: &Cluster, evidence: &Evidence, namespace: &str) -> Relink {

@@ -1,4 +1,4 @@
-//! Component that deletes the storage of a volume with reclaim policy Delete, as far as a cluster shows it.
+//! Component that deletes the storage of a volume with reclaim policy Delete, as far as it can be seen in the cluster.
 
 use gc_collectors::objects::{Facts as Narrow, Kind};
 use gc_collectors::volumes::reclaim::{EXTERNAL_FINALIZER, IN_TREE_FINALIZER};
@@ -9,14 +9,14 @@ use crate::facts::{Facts, Knowledge};
 use crate::object::Object;
 use crate::stuck::narrow;
 
-/// Component that deletes the storage of a volume, as a message.
+/// Component that deletes the storage of a volume, as text for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deleter {
     /// A component that is installed.
     Seen(String),
-    /// A component of which the cluster shows nothing.
+    /// A component that cannot be seen in the cluster.
     Unseen(String),
-    /// None: why.
+    /// None exists, for this reason.
     Missing(String),
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn deleter(object: &Object, facts: &Facts) -> Deleter {
     }
 }
 
-/// Why a volume could not be reclaimed, if it says so.
+/// Returns the volume's own error if it could not be reclaimed.
 fn failure(object: &Object) -> Option<String> {
     let message = match object.text("/status/message") {
         "" => "without a message",
@@ -54,12 +54,12 @@ fn failure(object: &Object) -> Option<String> {
     (object.text("/status/phase") == "Failed").then(|| format!("its deletion has failed: {message}"))
 }
 
-/// Reports whether a CSI driver has the storage of a volume.
+/// Reports whether the storage of a volume belongs to a CSI driver.
 pub(crate) fn has_driver(object: &Object) -> bool {
     matches!(narrow(Kind::Volume, object), Some(Narrow::Volume(volume)) if driver(&volume).is_some())
 }
 
-/// The CSI driver that has the storage.
+/// Returns the CSI driver of the storage.
 fn driver(volume: &Volume) -> Option<&str> {
     let migrated = volume.migrated_to.as_deref().filter(|driver| !driver.is_empty());
     migrated.or_else(|| match &volume.source {
@@ -68,7 +68,7 @@ fn driver(volume: &Volume) -> Option<&str> {
     })
 }
 
-/// The provisioner that is not part of Kubernetes, of a volume that is no CSI driver's.
+/// Returns the external provisioner of a volume that does not belong to a CSI driver.
 fn provisioner(volume: &Volume) -> Option<&str> {
     volume.provisioned_by.as_deref().filter(|name| !name.starts_with("kubernetes.io/"))
 }
@@ -85,7 +85,7 @@ fn driver_of_cluster(driver: &str, is_claimed: bool, facts: &Facts) -> Deleter {
     }
 }
 
-/// Reports whether a volume waits until its storage is deleted.
+/// Reports whether a volume waits for its storage to be deleted.
 pub(crate) fn awaits_deletion(volume: &Object) -> bool {
     matches!(volume.text("/status/phase"), "Released" | "Failed")
         && volume.text("/spec/persistentVolumeReclaimPolicy") == "Delete"

@@ -1,8 +1,8 @@
-//! Stuck objects by root cause: the reasons why terminating objects remain.
+//! Stuck objects by root cause: why terminating objects remain.
 //!
-//! Each object that is being deleted is held by causes of its own (a finalizer, a silent kubelet) or waits for others that are
-//! being deleted (blocking dependents, the contents of a namespace). Only causes become rows; what waits for an object that
-//! has one is listed in that row.
+//! Each terminating object is held by causes of its own (a finalizer, a silent kubelet) or waits for other terminating objects
+//! (blocking dependents, the contents of a namespace). Only causes become rows; objects that wait for an object with a cause are
+//! listed in its row.
 
 mod apis;
 mod causes;
@@ -30,11 +30,11 @@ use crate::survey::{Metadata, Survey};
 pub use codes::Code;
 pub(crate) use volumes::{narrow, users};
 
-/// Maximum inactivity of a controller after a deletion before it is reported: kube-controller-manager leaves a
-/// namespace alone for five seconds.
+/// Time after a deletion before an inactive controller is reported; kube-controller-manager leaves a namespace alone for five
+/// seconds.
 pub const CONTROLLER_PATIENCE_MILLISECONDS: i64 = 10_000;
 
-/// An object as answers name it.
+/// Identity of an object, as answers name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Place {
@@ -42,30 +42,30 @@ pub struct Place {
     pub api_version: String,
     /// Kind.
     pub kind: String,
-    /// `resource.group`, as commands take it.
+    /// `resource.group`, as command lines spell it.
     pub resource: String,
     /// Namespace; empty at cluster scope.
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// UID; empty if it is not known.
+    /// UID; empty if unknown.
     pub uid: String,
 }
 
 impl Place {
-    /// `Kind/name`
+    /// Formats as `Kind/name`.
     #[must_use]
     pub fn title(&self) -> String {
         format!("{}/{}", self.kind, self.name)
     }
 
-    /// `resource.group/name`, as commands take it.
+    /// Formats as `resource.group/name`, as command lines spell it.
     #[must_use]
     pub fn reference(&self) -> String {
         format!("{}/{}", self.resource, self.name)
     }
 
-    /// As data.
+    /// Converts to JSON.
     #[must_use]
     pub fn value(&self) -> Value {
         json!({
@@ -80,20 +80,20 @@ impl Place {
 pub struct Force {
     /// The command.
     pub command: String,
-    /// Remains that are never cleaned up.
+    /// Description of what is left behind and never cleaned up.
     pub strands: String,
-    /// The finalizer that it removes, if it does that.
+    /// The finalizer that it removes, if any.
     removal: Option<Removal>,
 }
 
 impl Force {
-    /// A command that removes no finalizer.
+    /// Creates a command that removes no finalizer.
     #[must_use]
     pub const fn new(command: String, strands: String) -> Self {
         Self { command, strands, removal: None }
     }
 
-    /// A command that removes a finalizer.
+    /// Creates a command that removes a finalizer.
     pub(crate) fn removing(removal: Removal, strands: String) -> Self {
         let remaining: Vec<&str> = removal.finalizers.iter().map(String::as_str).collect();
         Self { command: removal.command(&remaining), strands, removal: Some(removal) }
@@ -104,18 +104,18 @@ impl Force {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Removal {
     pub(crate) namespace: String,
-    /// As commands take the object; a namespace by its name, where the finalizer is in its specification.
+    /// Object as command lines spell it. A namespace is spelled by its name only, because its finalizer is in the specification.
     pub(crate) object: String,
     pub(crate) is_in_specification: bool,
     pub(crate) uid: String,
-    /// All finalizers that are there.
+    /// All finalizers that the object has.
     pub(crate) finalizers: Vec<String>,
     pub(crate) finalizer: String,
 }
 
 impl Removal {
-    /// The command while these finalizers remain. Not the version of the object, which a command before this one changes, but its UID
-    /// and the finalizer itself are what has to be the same.
+    /// Returns the command for when these finalizers remain. It requires the same UID and finalizer, but not the same version,
+    /// which a preceding command changes.
     fn command(&self, remaining: &[&str]) -> String {
         if self.is_in_specification {
             let rest: Vec<&str> = remaining.iter().copied().filter(|name| *name != self.finalizer).collect();
@@ -126,53 +126,53 @@ impl Removal {
     }
 }
 
-/// Why something is stuck.
+/// Reason why something is stuck.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// The stable code.
+    /// Stable code.
     pub code: Code,
     /// Subject: causes with the same code and subject are one.
     pub subject: String,
-    /// For people.
+    /// Message for people.
     pub message: String,
-    /// Commands that help to find or mend it, most useful first.
+    /// Commands that help to diagnose or fix it, most useful first.
     pub help: Vec<String>,
-    /// Command that removes it by force.
+    /// Command that removes it by force, if there is one.
     pub force: Option<Force>,
 }
 
-/// Evidence of a terminating object about the components that could release it.
+/// Evidence in a terminating object of the components that could release it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holders {
     /// Its finalizers.
     pub finalizers: Vec<String>,
-    /// The field managers that set them, sorted; the server sets some without one.
+    /// Field managers that set them, sorted; the server sets some without one.
     pub managers: Vec<String>,
     /// Last writer of the object.
     pub touched: Option<Writer>,
 }
 
-/// One root cause with all that it holds up.
+/// One root cause with everything that it blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// Since when the oldest object is stuck; `None` if nothing was deleted.
+    /// Start of the time that the oldest object has been stuck; `None` if nothing was deleted.
     pub since: Option<Timestamp>,
-    /// Objects that it holds directly, oldest first.
+    /// Objects that it blocks directly, oldest first.
     pub objects: Vec<(Place, Option<Timestamp>)>,
-    /// Of the same objects, in the same order.
+    /// Holders of these objects, in the same order.
     pub holders: Vec<Holders>,
     /// Objects that wait for these.
     pub waiting: Vec<Place>,
     /// Commands that free the objects after the first by force, as far as they are listed.
     pub other_forces: Vec<Force>,
-    /// Number of further objects that need such a command.
+    /// Number of further objects that would need such a command.
     pub unlisted_forces: usize,
 }
 
 impl Row {
-    /// Returns lines with the commands that free its objects by force, and the remains.
+    /// Returns lines with the commands that free its objects by force, and with what they leave behind.
     #[must_use]
     pub fn force_lines(&self) -> Vec<String> {
         let Some(force) = &self.cause.force else { return Vec::new() };
@@ -186,13 +186,13 @@ impl Row {
         lines
     }
 
-    /// Returns its duration, milliseconds.
+    /// Returns how long it has been stuck, in milliseconds.
     #[must_use]
     pub fn age_milliseconds(&self, now: Timestamp) -> Option<i64> {
         self.since.map(|since| now.since(since).max(0))
     }
 
-    /// Reports whether it holds something in this namespace, or the namespace itself.
+    /// Reports whether it blocks something in this namespace, or the namespace itself.
     #[must_use]
     pub fn concerns(&self, namespace: &str) -> bool {
         self.places().any(|place| {
@@ -200,12 +200,12 @@ impl Row {
         })
     }
 
-    /// Iterates over the objects that it holds, directly or because they wait.
+    /// Iterates over the objects that it blocks, directly or indirectly.
     pub fn places(&self) -> impl Iterator<Item = &Place> {
         self.objects.iter().map(|(place, _)| place).chain(&self.waiting)
     }
 
-    /// As data.
+    /// Converts to JSON.
     #[must_use]
     pub fn value(&self, now: Timestamp) -> Value {
         let objects: Vec<Value> = self.objects.iter().zip(&self.holders).map(object_value).collect();
@@ -234,9 +234,9 @@ fn object_value(((place, _), holders): (&(Place, Option<Timestamp>), &Holders)) 
     value
 }
 
-/// Reason why one object is held.
+/// Reason why one object remains.
 pub(crate) enum Hold {
-    /// A cause of its own.
+    /// Cause of its own.
     Cause(Box<Cause>),
     /// Another object that is being deleted.
     Object(ObjectKey),
@@ -251,9 +251,9 @@ impl Hold {
 pub(crate) struct Diagnosis<'a> {
     pub(crate) survey: &'a Survey,
     pub(crate) facts: &'a Facts,
-    /// The controllers that seem responsible, by finalizer and field managers: found once for all objects with the same ones.
+    /// Controllers that seem responsible, by finalizer and field managers; found once for all objects with the same ones.
     responsible: RefCell<BTreeMap<(String, Vec<String>), Rc<Vec<Controller>>>>,
-    /// Admission configuration, read when something waits for a request.
+    /// Admission configuration, read once something waits for a request.
     admission: OnceCell<Admission<'a>>,
 }
 
@@ -262,12 +262,12 @@ impl<'a> Diagnosis<'a> {
         Self { survey, facts, responsible: RefCell::default(), admission: OnceCell::new() }
     }
 
-    /// The webhooks and policies that are asked about requests of collectors.
+    /// Returns the webhooks and policies that apply to requests of collectors.
     fn admission(&self) -> &Admission<'a> {
         self.admission.get_or_init(|| Admission::new(self.survey, self.facts))
     }
 
-    /// See [`finalizers::responsible`].
+    /// Caches [`finalizers::responsible`].
     fn responsible(&self, finalizer: &str, managers: &[String]) -> Rc<Vec<Controller>> {
         let mut known = self.responsible.borrow_mut();
         let found = known.entry((finalizer.to_owned(), managers.to_vec()));
@@ -276,7 +276,7 @@ impl<'a> Diagnosis<'a> {
 }
 
 impl Diagnosis<'_> {
-    /// An object as answers name it.
+    /// Returns the place of an object.
     pub(crate) fn place(&self, key: &ObjectKey, uid: &str) -> Place {
         let (api_version, kind, resource) = match self.survey.resource(key) {
             Some(resource) => (resource.api_version(), resource.kind.to_string(), resource.name.to_string()),
@@ -286,7 +286,7 @@ impl Diagnosis<'_> {
         Place { api_version, kind, resource, namespace, name, uid: uid.to_owned() }
     }
 
-    /// Since when an object is stuck, if it is: its deletion time is when its grace period ends.
+    /// Returns since when an object is stuck, if it is: its deletion time is the end of its grace period.
     fn since(metadata: &Metadata) -> Option<Timestamp> {
         metadata.deleted
     }
@@ -306,7 +306,7 @@ pub fn diagnose(survey: &Survey, facts: &Facts) -> Vec<Row> {
     in_order(rows)
 }
 
-/// The causes that hold up one object, or what it waits for, oldest first.
+/// Returns the causes that block one object, or the objects it waits for, oldest first.
 #[must_use]
 pub fn diagnose_one(survey: &Survey, facts: &Facts, key: &ObjectKey) -> Vec<Row> {
     let diagnosis = Diagnosis::new(survey, facts);
@@ -335,8 +335,8 @@ fn in_order(mut rows: Vec<Row>) -> Vec<Row> {
     rows
 }
 
-/// Makes commands that remove several finalizers of one object work in the order in which they are shown: each counts places among
-/// those that the commands before it leave.
+/// Makes commands that remove several finalizers of one object work in the order shown: each counts indexes in the list that the
+/// commands before it leave.
 fn place_removals(rows: &mut [Row]) {
     let mut removed: BTreeSet<(String, bool, String)> = BTreeSet::new();
     for row in rows {
@@ -356,9 +356,9 @@ fn place_removals(rows: &mut [Row]) {
 /// Findings about terminating objects.
 #[derive(Default)]
 struct Findings {
-    /// By root cause, the cause as each object has it: commands and details are about that object.
+    /// Causes by code and subject, as each object has them: commands and details are specific to the object.
     groups: BTreeMap<(Code, String), Vec<(ObjectKey, Cause)>>,
-    /// Objects that wait for a terminating object.
+    /// Objects that wait for each terminating object.
     waiters: BTreeMap<ObjectKey, Vec<ObjectKey>>,
 }
 
@@ -385,7 +385,7 @@ impl Findings {
 }
 
 impl Diagnosis<'_> {
-    /// One row for all that a root cause holds, with the commands for the oldest of them.
+    /// Creates the row of a root cause, with the commands for its oldest object.
     fn row(
         &self,
         mut held: Vec<(ObjectKey, Cause)>,
@@ -444,7 +444,8 @@ impl Diagnosis<'_> {
         }
     }
 
-    /// Objects that will never be collected, because no owner lives and one cannot be looked up: one row per kind of owner.
+    /// Returns the objects that can never be collected, because no owner lives and one cannot be resolved: one row per kind of
+    /// owner.
     fn undecidable(&self) -> Vec<Row> {
         let engine = &self.survey.engine;
         let mut groups: BTreeMap<String, Vec<(Place, Option<Timestamp>)>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The metadata of everything in scope, in the ownership engine that the collector decides by.
+//! Metadata of all objects in scope, in the ownership engine that the collector uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::catalog::{Catalog, Resource};
 use crate::object::parse_time;
 use crate::unread::{UnlistedReason, Unread, UnreadPlace};
 
-/// Live reads of owners that were in no list, at most; further owners count as not looked up.
+/// Maximum number of live reads of owners that were in no list; further owners count as unresolved.
 pub const MAX_OWNER_READS: usize = 2_000;
 
-/// Lead of the engine's clock during look-ups of owners: enough for its retries, too little for its polls.
+/// Lead of the engine's clock while owners are resolved: enough for its retries, too little for its polls.
 const LOOK_AHEAD_MILLISECONDS: i64 = 60;
 
-/// The metadata of one object.
+/// Metadata of one object.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "WireObject")]
 pub struct Metadata {
@@ -30,7 +30,7 @@ pub struct Metadata {
     pub name: Arc<str>,
     /// UID.
     pub uid: Uid,
-    /// Version.
+    /// Resource version.
     pub resource_version: ResourceVersion,
     /// `creationTimestamp`
     pub created: Option<Timestamp>,
@@ -40,7 +40,7 @@ pub struct Metadata {
     pub grace_seconds: Option<i64>,
     /// Finalizers.
     pub finalizers: Vec<String>,
-    /// Owners.
+    /// Owner references.
     pub owners: Vec<OwnerReference>,
     /// Controller or tool that recreates it.
     pub recreator: Option<Recreator>,
@@ -160,7 +160,7 @@ impl From<WireObject> for Metadata {
 }
 
 impl Metadata {
-    /// Where it is.
+    /// Returns its key.
     #[must_use]
     pub fn key(&self, resource: ResourceId) -> ObjectKey {
         ObjectKey { resource, namespace: Arc::clone(&self.namespace), name: Arc::clone(&self.name) }
@@ -187,10 +187,10 @@ impl Metadata {
     }
 }
 
-/// A page of a list of metadata.
+/// One page of a list of metadata.
 #[derive(Debug, Deserialize)]
 pub struct Page {
-    /// Of the list.
+    /// Metadata of the list.
     #[serde(default)]
     metadata: PageMetadata,
     /// Its objects.
@@ -211,31 +211,31 @@ impl Page {
         serde_json::from_slice(json)
     }
 
-    /// Where the next page begins; `None` on the last one.
+    /// Returns the token for the next page; `None` on the last one.
     #[must_use]
     pub fn next(&self) -> Option<&str> {
         self.metadata.r#continue.as_deref().filter(|token| !token.is_empty())
     }
 
-    /// The version of the list.
+    /// Returns the version of the list.
     #[must_use]
     pub fn version(&self) -> ResourceVersion {
         ResourceVersion::parse(&self.metadata.resource_version)
     }
 
-    /// Its objects.
+    /// Returns its objects.
     #[must_use]
     pub fn into_items(self) -> Vec<Metadata> {
         self.items.unwrap_or_default()
     }
 }
 
-/// The metadata of everything in scope.
+/// Metadata of all objects in scope.
 #[derive(Debug)]
 pub struct Survey {
     /// Resources of the server.
     pub catalog: Catalog,
-    /// The graph.
+    /// Ownership graph.
     pub engine: Engine,
     now: Timestamp,
     terminating: BTreeMap<ObjectKey, Metadata>,
@@ -247,10 +247,10 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Nothing has been listed yet.
+    /// Creates an empty survey, before anything is listed.
     #[must_use]
     pub fn new(catalog: Catalog, now: Timestamp) -> Self {
-        // Effects that are not performed stay in flight and must not delay reads.
+        // Effects that are never performed stay in flight and must not delay reads.
         let config = Config {
             awaits_lists: false,
             effects_in_flight: usize::MAX,
@@ -276,7 +276,7 @@ impl Survey {
         }
     }
 
-    /// An object was seen.
+    /// Adds an object that was read.
     pub fn observe(&mut self, resource: ResourceId, metadata: Metadata) {
         let key = metadata.key(resource);
         self.engine.handle(Event::Observed(metadata.observed(resource)));
@@ -291,29 +291,29 @@ impl Survey {
         }
     }
 
-    /// An object is known that has no finalizers and is not being deleted, so that its owners are all that matters of it.
+    /// Adds an object that is known to have no finalizers and not to be terminating, so that only its owners matter.
     pub fn observe_known(&mut self, resource: ResourceId, mut object: ObservedObject) {
         object.key.resource = resource;
         self.engine.handle(Event::Observed(object));
     }
 
-    /// A resource was listed.
+    /// Records that a resource was listed completely.
     pub fn listed(&mut self, resource: ResourceId, resource_version: ResourceVersion) {
         self.engine.handle(Event::Synced { resource, resource_version });
     }
 
-    /// A resource could not be listed: why.
+    /// Records that a resource could not be listed, with the reason.
     pub fn not_listed(&mut self, resource: ResourceId, why: UnlistedReason) {
         self.unlisted.insert(resource, why);
     }
 
-    /// Everything that can be listed was.
+    /// Records that everything that can be listed has been.
     pub fn complete(&mut self) {
         self.engine.handle(Event::Discovered);
         self.engine.handle(Event::Tick(self.now.after(1)));
     }
 
-    /// The next owner to be looked up, if any: it is in no list.
+    /// Returns the next owner to read, if any is in no list.
     pub fn next_read(&mut self) -> Option<(EffectId, ObjectKey)> {
         loop {
             while let Some(effect) = self.engine.poll_effect() {
@@ -325,7 +325,7 @@ impl Survey {
                     return Some((effect.id, key));
                 }
             }
-            // The engine's short delays, such as a repeated read, are skipped.
+            // The engine's short delays, such as for a repeated read, are skipped.
             let horizon = self.now.after(LOOK_AHEAD_MILLISECONDS);
             let due = self.engine.next_wakeup()?.max(self.engine.now().after(1));
             if due > horizon || !self.reads.is_empty() {
@@ -335,14 +335,14 @@ impl Survey {
         }
     }
 
-    /// Passes the result of a look-up to the engine.
+    /// Passes the result of a read to the engine.
     pub fn answer_read(&mut self, id: EffectId, outcome: Outcome) {
         if self.reads.remove(&id) {
             self.engine.handle(Event::Done(id, outcome));
         }
     }
 
-    /// The time of the survey.
+    /// Returns the time of the survey.
     #[must_use]
     pub const fn now(&self) -> Timestamp {
         self.now
@@ -360,19 +360,19 @@ impl Survey {
         &self.marks
     }
 
-    /// The finalizers of an object.
+    /// Returns the finalizers of an object.
     #[must_use]
     pub fn finalizers(&self, key: &ObjectKey) -> &[String] {
         self.finalizers.get(key).map_or(&[], Vec::as_slice)
     }
 
-    /// Resources that could not be listed, each with why.
+    /// Returns the resources that could not be listed, each with the reason.
     #[must_use]
     pub const fn unlisted(&self) -> &BTreeMap<ResourceId, UnlistedReason> {
         &self.unlisted
     }
 
-    /// The same, of lists in this namespace (an empty one: in all).
+    /// Returns the same for lists in this namespace (in all, if empty).
     pub fn unread<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = UnreadPlace> + 'a {
         self.unlisted.iter().filter_map(move |(id, why)| {
             let Unread { code, message } = why.clone().into();
@@ -387,7 +387,7 @@ impl Survey {
         })
     }
 
-    /// The resource of an object.
+    /// Returns the resource of an object.
     #[must_use]
     pub fn resource(&self, key: &ObjectKey) -> Option<&Resource> {
         self.catalog.get(key.resource)
@@ -402,7 +402,7 @@ mod tests {
     use gc_ownership::Conclusion;
     use serde_json::json;
 
-    /// An owner in no list is looked up, also where nothing was listed at all.
+    /// An owner that is in no list is read, even if nothing was listed at all.
     #[test]
     fn owners_that_were_not_listed_are_looked_up() {
         let core = br#"{"items":[{"versions":[{"version":"v1","freshness":"Current","resources":[{"resource":"configmaps",

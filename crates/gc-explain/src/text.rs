@@ -1,8 +1,8 @@
-//! Words that several answers share.
+//! Wording that several answers share.
 
 use gc_types::Timestamp;
 
-/// An age as kubectl prints it: the two largest units that matter.
+/// Formats an age as kubectl prints it: the two largest units that matter.
 #[must_use]
 pub fn age(milliseconds: i64) -> String {
     let seconds = milliseconds.max(0) / 1000;
@@ -37,13 +37,13 @@ pub fn ahead(milliseconds: i64) -> String {
     }
 }
 
-/// A number with its noun: `1 object`, `2 objects`, `1,204 objects`.
+/// Formats a number with its noun: `1 object`, `2 objects`, `1,204 objects`.
 #[must_use]
 pub fn count(number: usize, noun: &str) -> String {
     format!("{} {}", thousands(number), plural(number, noun))
 }
 
-/// A noun in the number that fits.
+/// Returns the noun in singular or plural.
 #[must_use]
 pub fn plural(number: usize, noun: &str) -> String {
     match noun {
@@ -56,7 +56,7 @@ pub fn plural(number: usize, noun: &str) -> String {
     }
 }
 
-/// A number with commas between thousands.
+/// Formats a number with commas between thousands.
 #[must_use]
 pub fn thousands(number: usize) -> String {
     let digits = number.to_string();
@@ -70,7 +70,7 @@ pub fn thousands(number: usize) -> String {
     text
 }
 
-/// The first of several texts and how many more there are.
+/// Lists the first of several texts, and the number of further ones.
 #[must_use]
 pub fn some_of(all: &[String], shown: usize) -> String {
     let text = all.iter().take(shown).cloned().collect::<Vec<_>>().join(", ");

@@ -7,45 +7,45 @@ use gc_types::Uid;
 
 use crate::survey::Survey;
 
-/// Objects that a tree has at most.
+/// Maximum number of objects in a tree.
 pub const LARGEST_TREE: usize = 100_000;
-/// Levels that a tree has at most.
+/// Maximum number of levels in a tree.
 pub const DEEPEST_TREE: usize = 64;
 
 /// Direction of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Its dependents.
+    /// Towards dependents.
     Dependents,
-    /// Its owners.
+    /// Towards owners.
     Owners,
 }
 
-/// An object with what is below it.
+/// An object with the objects below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     /// The object.
     pub view: NodeView,
     /// Fault of the reference between the object and the one above it, if any.
     pub fault: Option<&'static str>,
-    /// By kind and key; owners in the order of the references.
+    /// Objects below it by kind and key; owners in the order of the references.
     pub below: Vec<Tree>,
-    /// It has its place elsewhere in the tree, with what is below it.
+    /// True if it is shown elsewhere in the tree, together with what is below it.
     pub is_repeated: bool,
-    /// Objects below that are left out: too many, or too deep.
+    /// Number of objects below that were left out: too many, or too deep.
     pub omitted: usize,
 }
 
 impl Tree {
-    /// Returns the number of objects below this one, as far as the tree has them.
+    /// Returns the number of objects in the tree below this one.
     #[must_use]
     pub fn count_below(&self) -> usize {
         self.below.iter().map(|tree| 1 + tree.count_below()).sum()
     }
 }
 
-/// The tree of an object; `None` if the survey does not know it. An object with several ways to it is below each object
-/// that leads to it, and what is below itself only once.
+/// Returns the tree of an object; `None` if the survey does not know it. An object that can be reached in several ways is listed
+/// below each object that leads to it, but its own dependents are shown only once.
 #[must_use]
 pub fn tree(survey: &Survey, uid: &Uid, direction: Direction) -> Option<Tree> {
     let view = survey.engine.view_of(uid)?;
@@ -108,7 +108,7 @@ fn fault(state: &ReferenceState, owner: Presence) -> Option<&'static str> {
             Some("invalid reference: the owner with this UID has another kind, name or namespace")
         }
         ReferenceState::Undecidable => Some("invalid reference: the owner cannot be looked up"),
-        // That the owner is gone is a fact about the owner.
+        // An absent owner is not a fault of the reference.
         _ => None,
     }
 }
@@ -123,7 +123,8 @@ mod tests {
     use super::*;
     use crate::catalog::Catalog;
 
-    /// ConfigMaps, each with its owners; `name~` refers to one by another name, `name?` to one of an unserved kind.
+    /// Creates a survey of ConfigMaps, each with its owners; `name~` refers to one by another name, `name?` to one of an unserved
+    /// kind.
     fn survey(objects: &[(&str, &[&str])]) -> Survey {
         let core = br#"{"items":[{"versions":[{"version":"v1","freshness":"Current","resources":[{"resource":"configmaps",
             "responseKind":{"kind":"ConfigMap"},"scope":"Namespaced","verbs":["list","delete"]}]}]}]}"#;
@@ -141,7 +142,7 @@ mod tests {
             survey.observe(ResourceId(0), serde_json::from_value(object).unwrap());
         }
         survey.complete();
-        // No owner is where its reference says, unless it was observed there.
+        // An owner is absent from its place unless it was observed there.
         while let Some((id, _)) = survey.next_read() {
             survey.answer_read(id, gc_types::Outcome::Absent);
         }

@@ -1,6 +1,6 @@
-//! Plan to undo recorded deletions: owners before dependents, only the topmost of the objects that controllers
-//! recreate, and never over a living object. Pure; the caller reads records and living objects, and performs the
-//! steps one by one, each of which can be repeated.
+//! Plans the undoing of recorded deletions: owners before dependents, only the topmost of the objects that controllers recreate,
+//! and never over an existing object. Pure; the caller reads records and existing objects, and performs the steps one by one. Each
+//! step can be repeated.
 
 mod choice;
 #[cfg(test)]
@@ -15,13 +15,13 @@ use crate::object::parse_time;
 use crate::stuck::Place;
 pub use choice::{Choice, ChosenRecords, Earlier, Index, RecordPredicate, chosen, grants_rights};
 
-/// The annotation of a restored object: the UID that it had.
+/// Annotation of a restored object with its former UID.
 pub const RESTORED_FROM: &str = "kubegc.io/restored-from";
 
-/// The last state of a deleted object.
+/// Last state of a deleted object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// When its deletion was seen.
+    /// Time at which its deletion was seen.
     pub at: Timestamp,
     /// `resource.group`
     pub resource: String,
@@ -34,13 +34,13 @@ impl Record {
         self.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Its UID.
+    /// Returns its UID.
     #[must_use]
     pub fn uid(&self) -> &str {
         self.text("/metadata/uid")
     }
 
-    /// Where it was.
+    /// Returns its place.
     #[must_use]
     pub fn place(&self) -> Place {
         let text = |pointer: &str| self.text(pointer).to_owned();
@@ -59,52 +59,52 @@ impl Record {
     }
 }
 
-/// Object at the place of a deleted one.
+/// The object that now has the name of a deleted one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CurrentObject {
     /// Its UID.
     pub uid: String,
-    /// The UID that it had before it was restored; empty if it was not.
+    /// UID of the deleted object that it was restored from; empty if it was not.
     pub restored_from: String,
-    /// It is being deleted.
+    /// True if it is terminating.
     pub is_terminating: bool,
 }
 
 /// Action on a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It is created.
+    /// The object is created.
     Create,
-    /// An earlier run has created it; its status may be missing.
+    /// An earlier run has created the object, but its status may be missing.
     Complete,
-    /// Another object has its name. It is never overwritten.
+    /// Another object has its name, and is never overwritten.
     Exists,
     /// A controller recreates it from this owner.
     Recreated(String),
-    /// It would give somebody rights, and was not named.
+    /// It would grant permissions, and was not named explicitly.
     Withheld,
-    /// It cannot come back: why.
+    /// It cannot be restored, for this reason.
     Impossible(&'static str),
 }
 
 /// Knowledge about the owner of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It is there.
+    /// It exists.
     Lives,
-    /// It is being deleted.
+    /// It is terminating.
     Terminating,
-    /// It is not there.
+    /// It does not exist.
     Absent,
     /// It could not be read.
     Unknown,
 }
 
-/// Facts about the owners that were not deleted, by UID.
+/// Facts about owners that were not deleted, by UID.
 pub struct Owners<'a> {
-    /// Reports whether one is there.
+    /// Returns the presence of an owner.
     pub presence: &'a dyn Fn(&str) -> Presence,
-    /// Present revisions: that of a Deployment, the name of the ControllerRevision of a StatefulSet.
+    /// Current revisions: that of a Deployment, or the name of the ControllerRevision of a StatefulSet.
     pub revisions: &'a BTreeMap<String, String>,
 }
 
@@ -119,7 +119,7 @@ enum Prospect {
 }
 
 impl Action {
-    /// The code.
+    /// Returns the code.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -133,20 +133,20 @@ impl Action {
     }
 }
 
-/// One step, or what is not done.
+/// One step, or an object that is left out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// The object, with the UID that it had.
+    /// The object, with its former UID.
     pub place: Place,
     /// Action of the step.
     pub action: Action,
-    /// Differences to the deleted object, as messages.
+    /// Differences from the deleted object, as messages.
     pub notes: Vec<String>,
-    /// The object to create, whose references still have the old UIDs.
+    /// Object to create, whose references still have the old UIDs.
     pub object: Value,
     /// Its status, if it has one.
     pub status: Option<Value>,
-    /// Order of the step; steps of equal rank can be taken together, owners aside.
+    /// Order of the step; steps of equal rank can be taken together, except for owners.
     pub rank: u8,
 }
 
@@ -155,12 +155,12 @@ pub struct Step {
 pub struct Undo {
     /// Owners before dependents.
     pub steps: Vec<Step>,
-    /// UIDs of the past whose object lives under another one.
+    /// New UIDs of objects that already exist again, by former UID.
     pub known: BTreeMap<String, String>,
 }
 
 impl Undo {
-    /// As data.
+    /// Converts to JSON.
     #[must_use]
     pub fn value(&self) -> Value {
         let step = |step: &Step| {
@@ -177,7 +177,7 @@ impl Undo {
     }
 }
 
-/// The plan for those of these records that are chosen. `living` is what is found where each of them was, by its UID.
+/// Plans the chosen ones of these records. `living` has the objects that now exist in the place of each, by UID.
 #[must_use]
 pub fn plan(
     records: &[Record],
@@ -190,7 +190,7 @@ pub fn plan(
     let mut undo = Undo::default();
     let mut prospects: BTreeMap<&str, Prospect> = BTreeMap::new();
     for record in in_order(&by_uid) {
-        // Of a ring, one reference is lost.
+        // In an ownership cycle, one reference is lost.
         let prospect = |uid: &str| match (prospects.get(uid), by_uid.contains_key(uid)) {
             (Some(known), _) => *known,
             (None, true) => Prospect::Known(Presence::Absent),
@@ -215,7 +215,7 @@ pub fn plan(
         }
         let next = match (&step.action, found) {
             (Action::Create | Action::Complete, _) => Prospect::Known(Presence::Lives),
-            // It was never gone.
+            // The object was never gone.
             (Action::Exists, Some(found)) if found.uid == record.uid() => Prospect::Known(Presence::Lives),
             (Action::Exists, _) => Prospect::Namesake,
             (Action::Recreated(_), _) => Prospect::Recreated,
@@ -268,7 +268,7 @@ impl Decision<'_> {
         if grants_rights(&self.record.object) && !is_named { Action::Withheld } else { Action::Create }
     }
 
-    /// The owner whose controller creates the object again.
+    /// Returns the owner whose controller recreates the object.
     fn recreator(&self, is_impossible: bool) -> Option<String> {
         let record = self.record;
         let owner = record.owners().find(|owner| {
@@ -290,8 +290,8 @@ impl Decision<'_> {
         owner.map(title).or_else(|| self.maker())
     }
 
-    /// Reports whether the object is one of those that a controller keeps to go back to, and does not make again. Of an owner that
-    /// was never gone, only its present revision shows which it makes.
+    /// Reports whether the object is part of a rollback history, which no controller recreates. For an owner that was never gone,
+    /// only its current revision shows which one is recreated.
     fn is_history(&self, owner: &str) -> bool {
         const REVISION: &str = "deployment.kubernetes.io/revision";
         let revision = |record: &Record| record.object["metadata"]["annotations"][REVISION].clone();
@@ -303,7 +303,7 @@ impl Decision<'_> {
                 !own.is_null() && !current.is_null() && own != current
             }
             ("ControllerRevision", None) => present != Some(self.record.text("/metadata/name")),
-            // The newest is that of the template, which its controller makes again.
+            // The newest one matches the template, so its controller recreates it.
             ("ControllerRevision", Some(_)) => {
                 let number = |record: &Record| record.object["revision"].as_i64();
                 let is_of_owner = |other: &Record| other.owners().any(|other| other["uid"] == owner);
@@ -315,8 +315,7 @@ impl Decision<'_> {
         }
     }
 
-    /// Returns the controller that creates an object without owners: controllers of namespaces, and of Services with
-    /// a selector.
+    /// Returns the controller that creates an object without owners: controllers of namespaces, and of Services with a selector.
     fn maker(&self) -> Option<String> {
         let record = self.record;
         let (namespace, name) = (record.text("/metadata/namespace"), record.text("/metadata/name"));
@@ -339,7 +338,7 @@ impl Decision<'_> {
         }
     }
 
-    /// Why nothing would keep the object, if it has owners and none of them lives.
+    /// Explains why the object would be collected immediately, if it has owners and none of them lives.
     fn unowned(&self) -> Option<&'static str> {
         let prospects: Vec<Prospect> = self
             .record
@@ -358,18 +357,18 @@ impl Decision<'_> {
     }
 }
 
-/// Reports whether a controller has another pod run in place of one that has finished.
+/// Reports whether a controller starts another pod in place of a finished one.
 fn replaces_finished_pods(owner: &str) -> bool {
     matches!(owner, "ReplicaSet" | "ReplicationController" | "StatefulSet" | "DaemonSet")
 }
 
-/// Reports whether a reference is to a kind of Kubernetes: other controllers have kinds of the same names.
+/// Reports whether a reference is to a built-in kind: other APIs have kinds of the same names.
 fn is_of_kubernetes(owner: &Value) -> bool {
     let version = owner["apiVersion"].as_str().unwrap_or_default();
     matches!(version.split_once('/').map_or("", |(group, _)| group), "" | "apps" | "batch")
 }
 
-/// Reports whether the controllers of Kubernetes create an object for an owner of this kind again.
+/// Reports whether the controllers of Kubernetes recreate an object for an owner of this kind.
 fn recreates(owner: &str, record: &Record) -> bool {
     const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
     match (owner, record.text("/kind")) {
@@ -379,7 +378,7 @@ fn recreates(owner: &str, record: &Record) -> bool {
         | ("Service", "Endpoints")
         | ("Pod", "PersistentVolumeClaim")
         | ("Node", "Lease" | "CSINode") => true,
-        // Of a Service without a selector, somebody else makes the slices.
+        // If the Service has no selector, somebody else creates the slices.
         ("Service" | "Endpoints", "EndpointSlice") => {
             let manager = record.object["metadata"]["labels"][MANAGED_BY].as_str();
             matches!(
@@ -391,7 +390,7 @@ fn recreates(owner: &str, record: &Record) -> bool {
     }
 }
 
-/// Why an object cannot come back.
+/// Explains why an object cannot be restored.
 fn impossible(record: &Record) -> Option<&'static str> {
     let is_finished = || {
         let conditions = record.object["status"]["conditions"].as_array().into_iter().flatten();
@@ -426,11 +425,11 @@ fn impossible(record: &Record) -> Option<&'static str> {
     }
 }
 
-/// Reports whether it was the deletion that ended a pod: the last state of one that ran is finished as well.
+/// Reports whether the deletion ended a pod: the last state of a pod that was running is finished as well.
 fn was_ended(record: &Record) -> bool {
     let grace = record.object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default();
     let Some(deleted) = parse_time(record.text("/metadata/deletionTimestamp")) else { return false };
-    // Times of containers are whole seconds.
+    // Containers record times in whole seconds.
     let requested = deleted.after(-grace.max(0).saturating_add(1).saturating_mul(1_000));
     let statuses = record.object["status"]["containerStatuses"].as_array().into_iter().flatten();
     let ends = statuses.filter_map(|status| status["state"]["terminated"]["finishedAt"].as_str());
@@ -438,10 +437,10 @@ fn was_ended(record: &Record) -> bool {
     last.is_some_and(|last| last >= requested)
 }
 
-/// The annotation of a record whose contents were left out.
+/// Annotation of a record whose contents were left out.
 pub const REDACTED: &str = "kubegc.io/not-recorded";
 
-/// Definitions and namespaces first, then owners before dependents, and what others need before those.
+/// Orders records: definitions and namespaces first, then owners before dependents, each after the objects that it needs.
 fn in_order<'a>(by_uid: &BTreeMap<&str, &'a Record>) -> Vec<&'a Record> {
     let mut waiting: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut dependents: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -472,7 +471,7 @@ fn in_order<'a>(by_uid: &BTreeMap<&str, &'a Record>) -> Vec<&'a Record> {
             }
         }
     }
-    // The members of a ring, in any order: their references are dropped or mapped like those of others.
+    // Members of an ownership cycle come in any order: their references are dropped or mapped like any others.
     order.extend(waiting.keys().filter_map(|uid| by_uid.get(uid).copied()));
     order
 }
@@ -537,7 +536,7 @@ fn of_kind(object: &mut Value, status: Option<Value>, notes: &mut Vec<String>) -
         notes.extend(note.filter(|_| had).map(str::to_owned));
     };
     match kind.as_str() {
-        // It is scheduled and started again.
+        // The pod is scheduled and started again.
         "Pod" => {
             without(object, &["nodeName"], Some("it is scheduled again"));
             None
@@ -546,7 +545,7 @@ fn of_kind(object: &mut Value, status: Option<Value>, notes: &mut Vec<String>) -
             without(object, &["finalizers"], None);
             None
         }
-        // The controller chooses the selector again, and labels the template by the new UID.
+        // The controller chooses a new selector, and labels the template with the new UID.
         "Job" if object["spec"]["manualSelector"] != true => {
             without(object, &["selector"], None);
             for place in ["/spec/template/metadata/labels", "/metadata/labels"] {
@@ -569,7 +568,7 @@ fn of_kind(object: &mut Value, status: Option<Value>, notes: &mut Vec<String>) -
             }
             None
         }
-        // Controllers of these write what they see.
+        // The controllers of these kinds write what they observe.
         "Deployment"
         | "ReplicaSet"
         | "StatefulSet"
@@ -602,7 +601,7 @@ fn drop_absent_owners(step: &mut Step, is_there: &dyn Fn(&str) -> bool) {
     }
 }
 
-/// An object with the present UIDs of its owners. `None` if one of them has none yet.
+/// Returns an object with the current UIDs of its owners. `None` if one of them has none yet.
 #[must_use]
 pub fn with_owners(
     object: &Value,

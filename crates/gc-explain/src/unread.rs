@@ -1,15 +1,15 @@
-//! Why something could not be read.
+//! Reasons why something could not be read.
 
 use serde::Serialize;
 
-/// Why something could not be read, for programs.
+/// Reason why something could not be read, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum UnreadCode {
     /// Nothing is served at its path, or the server does not know it.
     NotServed,
-    /// The server does not know the user who asks.
+    /// The server does not recognize the user.
     Unauthorized,
-    /// The user who asks may not read it.
+    /// The user may not read it.
     Forbidden,
     /// There was no answer in time.
     TimedOut,
@@ -17,12 +17,12 @@ pub enum UnreadCode {
     ServerError,
     /// The server could not be reached, or the answer broke off.
     Unreachable,
-    /// The answer is not what was asked for.
+    /// The answer is not of the expected form.
     Malformed,
 }
 
 impl UnreadCode {
-    /// The one of an HTTP status that is an error.
+    /// Returns the code for an HTTP error status.
     #[must_use]
     pub const fn of_status(status: u16) -> Self {
         match status {
@@ -35,37 +35,37 @@ impl UnreadCode {
     }
 }
 
-/// Why something could not be read.
+/// Reason why something could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 #[error("{message}")]
 pub struct Unread {
-    /// For programs.
+    /// Code for programs.
     pub code: UnreadCode,
-    /// For people: the server's words, where it has said something.
+    /// Message for people; the server's own, if it sent one.
     pub message: String,
 }
 
 impl Unread {
-    /// Why something could not be read.
+    /// Creates a reason.
     #[must_use]
     pub fn new(code: UnreadCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 }
 
-/// Why a resource could not be listed.
+/// Reason why a resource could not be listed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnlistedReason {
     /// Nothing is served there.
     #[error("it is not served")]
     NotServed,
-    /// The user who asks may not list it.
+    /// The user may not list it.
     #[error("this user may not list it")]
     Forbidden,
     /// The server answered with an error.
     #[error("{code}: {message}")]
     Failed {
-        /// The status.
+        /// HTTP status.
         code: u16,
         /// The error.
         message: String,
@@ -87,19 +87,19 @@ impl From<UnlistedReason> for Unread {
     }
 }
 
-/// Something that could not be read.
+/// An object or list that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnreadPlace {
-    /// `deployments.apps`.
+    /// Resource, for example `deployments.apps`.
     pub resource: String,
-    /// Empty at cluster scope, and for all namespaces.
+    /// Namespace; empty at cluster scope and for all namespaces.
     pub namespace: String,
     /// The object; empty for all of them.
     pub name: String,
-    /// Why, for programs.
+    /// Reason for programs.
     pub code: UnreadCode,
-    /// Why, for people.
+    /// Reason for people.
     pub message: String,
 }
 

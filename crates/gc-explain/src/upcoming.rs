@@ -1,4 +1,4 @@
-//! Deletions within a time ahead: the collectors' own engines, run ahead over everything in scope.
+//! Deletions within a time ahead, found by running the collectors' own engines ahead of time on everything in scope.
 
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -15,10 +15,10 @@ use crate::object::Object;
 use crate::stuck::Place;
 use crate::survey::Survey;
 
-/// Objects of one resource that are rehearsed at most; of more, the answer says so.
+/// Maximum number of objects of one resource to rehearse; the answer reports if there are more.
 pub const MAX_REHEARSED: usize = 5_000;
 
-/// Equal parts of the time that is asked about, in which deletions are counted.
+/// Number of equal parts of the period in which deletions are counted.
 pub const SLOTS: usize = 48;
 
 /// Resources whose collectors wait for a time.
@@ -28,17 +28,17 @@ const TIMED: [(&str, &str); 3] = [
     ("certificates.k8s.io", "podcertificaterequests"),
 ];
 
-/// One deletion to come.
+/// One expected deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpcomingDeletion {
     /// The object.
     pub place: Place,
-    /// When and why.
+    /// Time and reason.
     pub forecast: Forecast,
 }
 
 impl UpcomingDeletion {
-    /// As data.
+    /// Converts to JSON.
     #[must_use]
     pub fn value(&self, now: Timestamp) -> Value {
         let mut value = self.forecast.value(now);
@@ -48,14 +48,14 @@ impl UpcomingDeletion {
     }
 }
 
-/// Deletions within a time: counted by namespace, and the first in each are named.
+/// Deletions within a period, counted by namespace; the first in each are named.
 #[derive(Clone, Debug, Default)]
 pub struct Outlook {
     from: Timestamp,
     until: Timestamp,
-    /// Deletions that are named in each namespace.
+    /// Maximum number of deletions to name in each namespace.
     limit: usize,
-    /// By namespace; an empty one for objects in none, and for images on nodes.
+    /// Deletions by namespace; the empty one is for cluster-scoped objects and for images on nodes.
     parts: BTreeMap<String, Part>,
     /// Questions that could not be answered.
     pub unknown: Vec<String>,
@@ -63,7 +63,7 @@ pub struct Outlook {
 
 #[derive(Clone, Debug, Default)]
 struct Part {
-    /// The soonest, of which the latest is on top.
+    /// The soonest deletions, with the latest of them on top.
     first: BinaryHeap<Entry>,
     total: usize,
     idle: usize,
@@ -73,24 +73,24 @@ struct Part {
 /// Deletions in one namespace, or everywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// The first deletions, soonest first, at most as many as were asked for.
+    /// The first deletions, soonest first, up to the limit.
     pub items: Vec<UpcomingDeletion>,
-    /// Number in all.
+    /// Total number.
     pub total: usize,
-    /// Number of further ones if the disabled collectors ran.
+    /// Number of further deletions if the disabled collectors ran.
     pub idle: usize,
-    /// Number in each of [`SLOTS`] equal parts of the time.
+    /// Number in each of [`SLOTS`] equal parts of the period.
     pub slots: Vec<usize>,
 }
 
 impl Outlook {
-    /// Nothing is known yet of the time between these two. `limit` deletions of each namespace are named.
+    /// Creates an empty outlook for the period between two times, which names up to `limit` deletions of each namespace.
     #[must_use]
     pub fn new(from: Timestamp, until: Timestamp, limit: usize) -> Self {
         Self { from, until, limit, ..Self::default() }
     }
 
-    /// Returns the deletions in a namespace; in an empty one, everywhere.
+    /// Returns the deletions in a namespace, or everywhere if it is empty.
     #[must_use]
     pub fn within(&self, namespace: &str) -> Due {
         let mut due = Due { items: Vec::new(), total: 0, idle: 0, slots: vec![0; SLOTS] };
@@ -112,7 +112,7 @@ impl Outlook {
         self.parts.entry(namespace.to_owned()).or_default()
     }
 
-    /// Returns the index of the part that contains this moment.
+    /// Returns the index of the part that contains a time.
     fn slot(&self, at: Timestamp) -> usize {
         let (ahead, whole) = (i128::from(at.since(self.from)), i128::from(self.until.since(self.from)));
         let slots = i128::try_from(SLOTS).unwrap_or(i128::MAX);
@@ -136,7 +136,7 @@ impl Outlook {
         self.name(upcoming);
     }
 
-    /// Adds `total` more deletions of objects in no namespace, of which these come first.
+    /// Adds `total` more deletions of cluster-scoped objects, of which these come first.
     pub(crate) fn add_all(&mut self, first: impl Iterator<Item = UpcomingDeletion>, total: usize) {
         let part = self.part("");
         part.total = part.total.saturating_add(total);
@@ -146,15 +146,15 @@ impl Outlook {
     }
 }
 
-/// The question.
+/// Scope of the question.
 pub struct Horizon<'a> {
-    /// In these namespaces; an empty one means everywhere.
+    /// Namespaces; an empty one means everywhere.
     pub namespaces: &'a [String],
-    /// Until then.
+    /// End of the period.
     pub until: Timestamp,
-    /// The number of deletions that are named in each namespace.
+    /// Maximum number of deletions to name in each namespace.
     pub limit: usize,
-    /// Predicate: a collector runs.
+    /// Reports whether a collector runs.
     pub runs: &'a dyn Fn(&str) -> bool,
 }
 
@@ -194,7 +194,7 @@ impl Ord for Entry {
     }
 }
 
-/// Returns the deletions within a time ahead, if everything stays as it is.
+/// Returns the deletions within a period, if everything stays as it is.
 #[must_use]
 pub fn upcoming(survey: &Survey, facts: &Facts, horizon: &Horizon<'_>) -> Outlook {
     let outlook = Outlook::new(facts.now(), horizon.until, horizon.limit);
@@ -231,7 +231,7 @@ impl UpcomingCollector<'_> {
         self.outlook.add(UpcomingDeletion { place, forecast });
     }
 
-    /// Objects of a resource in these namespaces, at most [`MAX_REHEARSED`].
+    /// Returns the objects of a resource in these namespaces, at most [`MAX_REHEARSED`].
     fn objects(&mut self, name: &GroupResource, namespaces: &[String]) -> Vec<Object> {
         let Some(resource) = self.survey.catalog.named(name) else { return Vec::new() };
         let mut objects = Vec::new();
@@ -259,7 +259,7 @@ impl UpcomingCollector<'_> {
         objects
     }
 
-    /// Objects whose own collector deletes them at a time.
+    /// Adds objects that their own collector deletes at a certain time.
     fn timed(&mut self, name: &GroupResource, namespaces: &[String]) {
         let (survey, facts) = (self.survey, self.facts);
         let Some(resource) = survey.catalog.named(name) else { return };
@@ -270,7 +270,7 @@ impl UpcomingCollector<'_> {
         }
     }
 
-    /// Objects that expire by annotation from their creation on. Jobs and Pods expire from when they finish.
+    /// Adds objects that expire by annotation. Jobs and Pods expire after they finish, others after their creation.
     fn marked(&mut self) {
         let survey = self.survey;
         for (key, (uid, marks)) in survey.marks() {
@@ -352,7 +352,7 @@ mod tests {
     const NAMED: &[u8] = br#"{"items":[{"metadata":{"name":"batch"},"versions":[{"version":"v1","freshness":"Current",
         "resources":[{"resource":"jobs","responseKind":{"kind":"Job"},"scope":"Namespaced","verbs":["list","delete"]}]}]}]}"#;
 
-    /// Asks for the deletions within an hour after 1970: a Job in 10 s, a ConfigMap in 60 s, others later or never.
+    /// Returns the deletions within an hour after 1970: a Job in 10 s, a ConfigMap in 60 s, others later or never.
     fn asked(limit: usize, runs: &dyn Fn(&str) -> bool) -> (Vec<(String, i64)>, usize, usize) {
         let now = Timestamp(100_000);
         let mut survey = Survey::new(Catalog::read(CORE, NAMED).unwrap(), now);

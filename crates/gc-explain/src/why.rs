@@ -1,4 +1,4 @@
-//! Why an object is, or is not, deleted.
+//! Explanations why an object is, or is not, deleted.
 
 use gc_ownership::{Conclusion, ReferenceState};
 use gc_types::{Evidence, ObjectKey, OwnerReference};
@@ -15,10 +15,10 @@ use crate::survey::Survey;
 use crate::text;
 use crate::unread::UnreadPlace;
 
-/// The code of the conclusion about an object that a collector is to delete.
+/// Code of the conclusion about an object that a collector is about to delete.
 pub const TO_BE_DELETED: &str = "ToBeDeleted";
 
-/// Message if nothing shows the requester of a deletion.
+/// Message if nothing shows who requested a deletion.
 pub const NOTHING_SAYS: &str = "nothing in the cluster says; the audit log of the API server names the user";
 
 /// The answer to `why`.
@@ -26,31 +26,31 @@ pub const NOTHING_SAYS: &str = "nothing in the cluster says; the audit log of th
 pub struct Why {
     /// The object.
     pub place: Place,
-    /// The stable code of the conclusion.
+    /// Stable code of the conclusion.
     pub code: &'static str,
     /// The conclusion, for people.
     pub message: String,
-    /// The deletion to come, if the object is not being deleted.
+    /// The expected deletion, if the object is not terminating.
     pub forecast: Option<Forecast>,
     /// Protections that keep it, or would delay its deletion.
     pub protections: Vec<String>,
-    /// Holds of its deletion, by root cause.
+    /// Causes that block its deletion.
     pub holds: Vec<Row>,
-    /// Its owners and what each reference amounts to.
+    /// Its owners, with the state of each reference.
     pub owners: Vec<(OwnerReference, ReferenceState)>,
-    /// Its owners' owners, up to the roots: each with the indentation of its depth.
+    /// Its owners' owners up to the roots, each indented by its depth.
     pub ancestry: Vec<(usize, String)>,
-    /// Requester of the deletion, if anything shows one.
+    /// Requesters of the deletion, if anything shows them.
     pub requested_by: Vec<String>,
-    /// Entries of the collectors' journal about it, if it was read.
+    /// Entries about it in the collectors' journal, if that was read.
     pub journal: Vec<String>,
     /// Resources that could not be read.
     pub unseen: Vec<String>,
-    /// The objects and lists among it.
+    /// The objects and lists among them.
     pub unread: Vec<UnreadPlace>,
 }
 
-/// Answers for one object, which the survey has and of which the facts have the whole.
+/// Answers for one object. The survey must contain it, and the facts the whole of it.
 #[must_use]
 pub fn why(survey: &Survey, facts: &Facts, key: &ObjectKey) -> Option<Why> {
     let resource = survey.resource(key)?;
@@ -161,13 +161,13 @@ fn by_reclaim(volume: &Object, facts: &Facts) -> Option<(&'static str, String)> 
     })
 }
 
-/// Returns the time that a Job exists after it has finished, seconds.
+/// Returns how long a Job exists after it has finished, in seconds.
 fn time_to_live(object: &Object, resource: &Resource) -> Option<i64> {
     let is_job = (&*resource.name.group, &*resource.name.resource) == ("batch", "jobs");
     object.number("/spec/ttlSecondsAfterFinished").filter(|_| is_job)
 }
 
-/// The conclusion of the ownership engine.
+/// Returns the conclusion of the ownership engine as code and message.
 fn by_owners(conclusion: &Conclusion) -> (&'static str, String) {
     match conclusion {
         Conclusion::NoOwners => ("NoOwners", "It has no owners.".into()),
@@ -254,7 +254,7 @@ fn terminating(
     };
 }
 
-/// Returns the protections that keep a living object, or would delay its deletion.
+/// Returns the protections that keep a living object or would delay its deletion.
 fn protections(object: &Object, resource: &Resource, facts: &Facts) -> Vec<String> {
     let mut protections = Vec::new();
     let keep = object.annotation("kubegc.io/keep");
@@ -302,7 +302,7 @@ fn protections(object: &Object, resource: &Resource, facts: &Facts) -> Vec<Strin
     protections
 }
 
-/// Returns the evidence of the object and its surroundings for the requester of the deletion.
+/// Returns evidence of who requested the deletion, in the object and its surroundings.
 fn requested_by(object: &Object, survey: &Survey, facts: &Facts) -> Vec<String> {
     let mut found = Vec::new();
     if !object.is_terminating() {
@@ -343,7 +343,8 @@ fn requested_by(object: &Object, survey: &Survey, facts: &Facts) -> Vec<String> 
     found
 }
 
-/// The engine does not look up the owners of what is being deleted: they decide nothing any more. People want to know them.
+/// Resolves the owners of a terminating object. The engine does not, because they no longer decide anything, but people want to
+/// know them.
 fn looked_up(
     references: Vec<(OwnerReference, ReferenceState)>,
     object: &Object,
@@ -382,13 +383,13 @@ fn owners_of(object: &Object, survey: &Survey) -> Vec<(String, ObjectKey)> {
     owners.filter_map(key).collect()
 }
 
-/// Where the owners of an object are, for gathering them: resource, namespace and name.
+/// Returns the keys of an object's owners, for gathering them.
 #[must_use]
 pub fn owners(object: &Object, survey: &Survey) -> Vec<ObjectKey> {
     owners_of(object, survey).into_iter().map(|(_, key)| key).collect()
 }
 
-/// Owners up to the roots, depth first, each once.
+/// Returns owners up to the roots, depth first, each once.
 fn ancestry(
     survey: &Survey,
     references: &[(OwnerReference, ReferenceState)],
@@ -413,7 +414,7 @@ fn ancestry(
     lines
 }
 
-/// A reference in words, with the evidence.
+/// Describes the state of a reference, with the evidence.
 #[must_use]
 pub fn reference(state: &ReferenceState) -> (&'static str, Option<&Evidence>) {
     match state {
@@ -427,7 +428,7 @@ pub fn reference(state: &ReferenceState) -> (&'static str, Option<&Evidence>) {
 }
 
 impl Why {
-    /// As data.
+    /// Converts to JSON.
     #[must_use]
     pub fn value(&self, now: gc_types::Timestamp) -> Value {
         let owner = |(owner, state): &(OwnerReference, ReferenceState)| {
@@ -449,8 +450,8 @@ impl Why {
     }
 }
 
-/// Records what `why` needs beyond the object itself: the gatherer calls it once before the survey is
-/// complete. Whether the dependents or contents of the object matter, so that they have to be listed.
+/// Reports whether the dependents or contents of the object matter, so that they have to be listed. Also records what `why` needs
+/// beyond the object itself; the gatherer calls it once before the survey is complete.
 #[must_use]
 pub fn needs_lists(object: &Object, resource: &Resource) -> bool {
     let waits = |finalizer: &str| {
@@ -460,7 +461,7 @@ pub fn needs_lists(object: &Object, resource: &Resource) -> bool {
     object.is_terminating() && (is_namespace || object.texts("/metadata/finalizers").any(waits))
 }
 
-/// The whole object, from the facts.
+/// Returns the whole object from the facts.
 pub fn object<'a>(
     facts: &'a Facts,
     resource: &Resource,

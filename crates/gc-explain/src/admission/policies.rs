@@ -1,7 +1,7 @@
-//! ValidatingAdmissionPolicies that refuse what a deletion leads to, evaluated as the server evaluates them.
+//! ValidatingAdmissionPolicies that refuse requests of a deletion, evaluated as the server evaluates them.
 //!
-//! Some cannot be evaluated from here: what they compare with may not be readable, the authorizer is not asked, and which user a
-//! collector is to the server is not known. Those are named, as policies that may refuse.
+//! Some cannot be evaluated here: their parameters may not be readable, the authorizer is not consulted, and the user as which a
+//! collector authenticates is not known. Those are reported as policies that may refuse.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,19 +20,19 @@ use crate::survey::Survey;
 
 /// Maximum cost of one expression.
 const CALL_BUDGET: u64 = 1_000_000;
-/// The name under which expressions know the variables of their policy.
+/// Name under which expressions access the variables of their policy.
 const VARIABLES: &str = "variables";
-/// Names of what is not known here about a request.
+/// Names of request attributes that are not known here.
 const UNKNOWN: [&str; 4] = ["authorizer", "userInfo", "options", "dryRun"];
 
 /// Verdict of a policy on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Judgement {
-    /// It is not about the request, or allows it.
+    /// Does not apply to the request, or allows it.
     Allows,
-    /// It cannot be evaluated.
+    /// Cannot be evaluated.
     Unknown,
-    /// It refuses the request, with this message.
+    /// Refuses the request, with this message.
     Refuses(String),
 }
 
@@ -43,11 +43,11 @@ pub(super) struct BoundPolicy<'a> {
     compiled: RefCell<BTreeMap<&'a str, Option<Rc<Program>>>>,
 }
 
-/// Every policy that is bound and denies.
+/// Returns every policy with a binding that denies.
 pub(super) fn policies<'a>(survey: &Survey, facts: &'a Facts) -> Vec<BoundPolicy<'a>> {
     let list = |resource: &str| {
         let resource = GroupResource::new(GROUP, resource);
-        // Older servers have none.
+        // Older servers do not serve these policies.
         survey.catalog.named(&resource)?;
         facts.list(&resource, "")?.present()
     };
@@ -69,12 +69,12 @@ pub(super) fn policies<'a>(survey: &Survey, facts: &'a Facts) -> Vec<BoundPolicy
         .collect()
 }
 
-/// A field, if it is a text.
+/// Returns a field as text; empty if it is not a string.
 fn text<'v>(value: &'v Value, field: &str) -> &'v str {
     value[field].as_str().unwrap_or_default()
 }
 
-/// The parameters that a binding refers to; `None` if they cannot be read.
+/// Returns the parameters that a binding refers to; `None` if they cannot be read.
 fn selected(facts: &Facts, resource: &Resource, namespace: &str, reference: &Value) -> Option<Vec<Value>> {
     let name = text(reference, "name");
     if name.is_empty() {
@@ -98,17 +98,17 @@ pub(super) struct PolicyRequest<'r> {
 }
 
 impl<'a> BoundPolicy<'a> {
-    /// Its name.
+    /// Returns the name.
     pub(super) fn name(&self) -> &'a str {
         self.policy.name()
     }
 
-    /// The name of its binding.
+    /// Returns the name of its binding.
     pub(super) fn binding(&self) -> &'a str {
         self.binding.name()
     }
 
-    /// Reports whether its rules name such requests.
+    /// Reports whether its rules match this operation on this resource.
     pub(super) fn names(&self, operation: Operation, resource: &Resource) -> bool {
         let named = |constraints: &Value| {
             let rules = Rules {
@@ -138,7 +138,7 @@ impl<'a> BoundPolicy<'a> {
         let old = if self.needs_object() {
             match object(facts, request) {
                 Some(Knowledge::Present(object)) => whole(object, request.resource),
-                // A deleted object needs no deletion.
+                // An object that is already deleted needs no deletion.
                 Some(Knowledge::Absent) => return Judgement::Allows,
                 Some(Knowledge::Unreadable(_)) | None => return Judgement::Unknown,
             }
@@ -171,7 +171,7 @@ impl<'a> BoundPolicy<'a> {
         judged
     }
 
-    /// Reports whether constraints take a request; `None` if that cannot be seen.
+    /// Reports whether match constraints select a request; `None` if that cannot be determined.
     fn takes(facts: &Facts, constraints: &Value, request: &PolicyRequest<'_>) -> Option<bool> {
         let PolicyRequest { operation, resource, key } = *request;
         let is_exact = constraints["matchPolicy"] == "Exact";
@@ -210,7 +210,7 @@ impl<'a> BoundPolicy<'a> {
         Some(true)
     }
 
-    /// All its expressions.
+    /// Returns all its expressions.
     fn expressions(&self) -> impl Iterator<Item = &'a str> {
         let policy = self.policy;
         let of = move |list: &'static str, field: &'static str| {
@@ -232,7 +232,7 @@ impl<'a> BoundPolicy<'a> {
         })
     }
 
-    /// The namespace of the request as expressions see it; `None` if it cannot be read.
+    /// Returns the namespace of the request as expressions see it; `None` if it cannot be read.
     fn namespace(&self, facts: &Facts, request: &PolicyRequest<'_>) -> Option<Value> {
         let Some(name) = namespace_of(request).filter(|_| self.uses("namespaceObject")) else {
             return Some(Value::Null);
@@ -278,7 +278,7 @@ impl<'a> BoundPolicy<'a> {
         Params::Found(found)
     }
 
-    /// Why every deletion that it is asked about fails, if that is certain: its parameters are not there.
+    /// Explains why every deletion the policy applies to fails, if that is certain because its parameters do not exist.
     pub(super) fn failure(&self, facts: &Facts, survey: &Survey) -> Option<String> {
         let spec = &self.policy.value()["spec"];
         let rules = &spec["matchConstraints"]["resourceRules"];
@@ -297,7 +297,7 @@ impl<'a> BoundPolicy<'a> {
                 .then(|| format!("its parameters are {kind}s of {api_version}, which are not served"));
         };
         let namespace = if resource.is_namespaced() { text(reference, "namespace") } else { "" };
-        // Otherwise they are in the namespace of each request.
+        // The parameters of a namespaced resource are otherwise in the namespace of each request.
         if resource.is_namespaced() && namespace.is_empty() {
             return None;
         }
@@ -366,12 +366,12 @@ impl<'a> BoundPolicy<'a> {
 /// Parameters of a policy.
 enum Params {
     Found(Vec<Value>),
-    /// Their absence refuses the request.
+    /// They do not exist, and their absence refuses the request.
     Missing(String),
     Unreadable,
 }
 
-/// The namespace whose labels count: its own, for a namespace.
+/// Returns the namespace whose labels are matched; for a Namespace, the object itself.
 fn namespace_of<'r>(request: &PolicyRequest<'r>) -> Option<&'r str> {
     let name = &request.resource.name;
     let is_namespace = name.group.is_empty() && *name.resource == *"namespaces";
@@ -379,17 +379,17 @@ fn namespace_of<'r>(request: &PolicyRequest<'r>) -> Option<&'r str> {
         .filter(|name| !name.is_empty())
 }
 
-/// The object of a request. The objects of a namespace are read with one list.
+/// Returns the object of a request. One list reads all objects of its namespace.
 fn object<'f>(facts: &'f Facts, request: &PolicyRequest<'_>) -> Option<&'f Knowledge<Object>> {
     let PolicyRequest { resource, key, .. } = request;
     if !key.namespace.is_empty() && facts.list(&resource.name, &key.namespace)?.present().is_none() {
-        // A user who may not list may still read.
+        // A user who may not list may still get single objects.
         return facts.object(&resource.name, &key.namespace, &key.name);
     }
     facts.object(&resource.name, &key.namespace, &key.name)
 }
 
-/// An object with its kind: items of lists have none.
+/// Returns an object with its kind, which items of lists lack.
 fn whole(object: &Object, resource: &Resource) -> Value {
     let mut value = object.value().clone();
     value["apiVersion"] = resource.api_version().into();
@@ -397,7 +397,7 @@ fn whole(object: &Object, resource: &Resource) -> Value {
     value
 }
 
-/// An object as it is when its owners have been removed from it.
+/// Returns an object as it is after its owner references have been removed.
 fn without_owners(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -410,7 +410,7 @@ fn labels(object: &Object) -> &Value {
     &object.value()["metadata"]["labels"]
 }
 
-/// `request` of an AdmissionReview, without what is not known of it.
+/// Returns the `request` of an AdmissionReview, without the attributes that are not known.
 fn shown(request: &PolicyRequest<'_>) -> Value {
     let PolicyRequest { operation, resource, key } = request;
     let (group, version) = (&*resource.name.group, &*resource.version);
@@ -426,7 +426,7 @@ fn shown(request: &PolicyRequest<'_>) -> Value {
     shown
 }
 
-/// Documents that expressions may name.
+/// Documents that expressions can access.
 struct Documents<'v> {
     object: &'v Value,
     old: &'v Value,
@@ -442,13 +442,13 @@ enum Truth {
     Unknown,
 }
 
-/// The expressions of one policy about one request.
+/// Evaluation of one policy's expressions for one request.
 struct PolicyEvaluation<'p, 'a, 'v> {
     policy: &'p BoundPolicy<'a>,
     scope: Scope<'v>,
-    /// Names of variables that depend on what is not known.
+    /// Names of variables that depend on unknown attributes.
     unknown: Vec<&'a str>,
-    /// Why other variables have no value.
+    /// Errors of the other variables that have no value.
     failed: BTreeMap<&'a str, String>,
 }
 
@@ -511,7 +511,7 @@ impl<'p, 'a, 'v> PolicyEvaluation<'p, 'a, 'v> {
         }
     }
 
-    /// The text that a message expression makes, if it makes a good one.
+    /// Returns the text that a message expression evaluates to, if it is valid.
     fn message(&mut self, text: &'a str) -> Option<String> {
         let program = self.policy.compiled(text).filter(|program| !self.is_unknown(program))?;
         match program.evaluate(&mut self.scope, &mut Budget::new(CALL_BUDGET)).ok()? {

@@ -1,10 +1,10 @@
-//! Rules and selectors, by which webhooks and policies say which requests they are about.
+//! Rules and selectors with which webhooks and policies choose the requests they apply to.
 
 use serde_json::Value;
 
 use crate::catalog::Resource;
 
-/// The group of what configures admission.
+/// API group of the resources that configure admission.
 pub(crate) const GROUP: &str = "admissionregistration.k8s.io";
 
 /// Change that a request makes to an object.
@@ -12,12 +12,12 @@ pub(crate) const GROUP: &str = "admissionregistration.k8s.io";
 pub(crate) enum Operation {
     /// A deletion.
     Delete,
-    /// A change: the removal of references to an owner.
+    /// A change: the removal of owner references.
     Update,
 }
 
 impl Operation {
-    /// As rules have it.
+    /// Returns the name that rules use.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Delete => "DELETE",
@@ -25,7 +25,7 @@ impl Operation {
         }
     }
 
-    /// As messages have it.
+    /// Returns the noun for messages.
     pub(super) const fn noun(self) -> &'static str {
         match self {
             Self::Delete => "deletion",
@@ -34,10 +34,10 @@ impl Operation {
     }
 }
 
-/// Rules of a webhook or a policy about which requests they are.
+/// Rules that choose the requests a webhook or policy applies to.
 pub(super) struct Rules<'a> {
     pub(super) rules: &'a Value,
-    /// True if they are about the versions that they name alone.
+    /// True if the rules match only the versions that they name.
     pub(super) is_exact: bool,
 }
 
@@ -46,7 +46,7 @@ impl Rules<'_> {
         self.rules.as_array().is_none_or(Vec::is_empty)
     }
 
-    /// Reports whether one names requests about such objects, or about the object of this name.
+    /// Reports whether a rule matches requests about this resource, and the object of this name if one is given.
     pub(super) fn name(&self, operation: Operation, resource: &Resource, object: Option<&str>) -> bool {
         let version = |served: &str| served.rsplit('/').next().unwrap_or_default().to_owned();
         let versions: Vec<String> = if self.is_exact {
@@ -81,7 +81,7 @@ impl Rules<'_> {
     }
 }
 
-/// Reports whether one of these rules is about such requests, whatever the object.
+/// Reports whether one of these rules matches the operation, for any object.
 pub(super) fn takes_operation(rules: &Value, operation: Operation) -> bool {
     let rules = rules.as_array().into_iter().flatten();
     let mut named = rules.filter_map(|rule| rule["operations"].as_array()).flatten();

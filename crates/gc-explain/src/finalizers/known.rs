@@ -1,28 +1,28 @@
-//! The catalogue of known finalizers: the software that removes each, and the loss when something else removes it.
+//! The catalogue of known finalizers: which software removes each, and what is lost when something else does.
 
 /// The software that removes a finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remover {
     /// The API server itself.
     ApiServer,
-    /// A controller of kube-controller-manager, or the collector of kubegc in its place.
+    /// A controller of kube-controller-manager, or the kubegc collector that replaces it.
     ControllerManager,
-    /// Workloads that are called so, or run images that are called so; a hyphen at the end stands for any further text.
+    /// Workloads with these names, or images with these names; a trailing hyphen stands for any further text.
     Workloads(&'static [&'static str]),
 }
 
 /// A finalizer whose controller and purpose are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownFinalizer {
-    /// The finalizer; a star matches any text.
+    /// The finalizer; a `*` matches any text.
     pub name: &'static str,
-    /// The software that removes it, in words.
+    /// Description of the software that removes it.
     pub by: &'static str,
-    /// The same, as it is recognised in a cluster.
+    /// Marks by which that software is recognized in a cluster.
     pub remover: Remover,
-    /// The thing that is left behind when the finalizer is removed by hand.
+    /// Description of what is left behind when the finalizer is removed by hand.
     pub strands: &'static str,
-    /// True if that is outside of the cluster, where nothing of the cluster ever removes it.
+    /// True if that is outside the cluster, where nothing in the cluster ever removes it.
     pub is_outside: bool,
 }
 
@@ -48,7 +48,7 @@ const fn built_in(name: &'static str, by: &'static str, strands: &'static str) -
     KnownFinalizer { name, by, remover: Remover::ControllerManager, strands, is_outside: false }
 }
 
-/// The finalizers of Kubernetes itself and of software that runs in many clusters. The first that matches counts.
+/// Finalizers of Kubernetes itself and of widely used software. The first match counts.
 pub const KNOWN: &[KnownFinalizer] = &[
     // Kubernetes.
     built_in(
@@ -196,7 +196,7 @@ pub const KNOWN: &[KnownFinalizer] = &[
         &["cert-manager"],
         "DNS records or ingresses of ACME challenges",
     ),
-    // Machines.
+    // Machines and nodes.
     outside(
         "karpenter.sh/termination",
         "Karpenter",
@@ -251,7 +251,7 @@ pub const KNOWN: &[KnownFinalizer] = &[
         &["virt-controller"],
         "the running instance of the virtual machine",
     ),
-    // Resources of clouds as objects.
+    // Cloud resources that are managed as objects.
     outside(
         "finalizer.managedresource.crossplane.io",
         "the Crossplane provider",
@@ -366,11 +366,11 @@ pub fn find(finalizer: &str) -> Option<&'static KnownFinalizer> {
     KNOWN.iter().find(|known| is_like(known.name, finalizer))
 }
 
-/// Reports whether a text matches a pattern, in which each star is any text.
+/// Reports whether a text matches a pattern, in which each `*` stands for any text.
 fn is_like(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(left) = text.strip_prefix(start) else { return false };
-    // A finalizer is short: at most 316 bytes.
+    // This stays cheap because a finalizer has at most 316 bytes.
     (0..=left.len()).filter(|at| left.is_char_boundary(*at)).any(|at| is_like(rest, &left[at..]))
 }
 

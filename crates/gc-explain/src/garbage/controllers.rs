@@ -1,26 +1,26 @@
-//! Objects that well-known controllers and distributions find without a reference, as data: by label, annotation or name.
+//! Objects that well-known controllers and distributions find without a reference: a table of labels, annotations and names.
 //!
-//! A row errs towards use: an object that a controller would select counts as used although the controller is gone, because that
-//! somebody misses it does more harm than that it stays.
+//! Rows err towards use: an object that a controller would select counts as used even if the controller is gone, because deleting
+//! something that is needed does more harm than keeping it.
 
 use serde_json::Value;
 
 use super::Usable::{self, Claim, ConfigMap, Secret, ServiceAccount};
 
-/// The property by which a controller finds an object. A key that ends with a slash stands for all keys of its domain.
+/// Property by which a controller finds an object. A key that ends with a slash stands for all keys of its domain.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mark {
-    /// It has this label.
+    /// The object has this label.
     Label(&'static str),
-    /// It has this label with this value.
+    /// The object has this label with this value.
     LabelValue(&'static str, &'static str),
-    /// It has this annotation.
+    /// The object has this annotation.
     Annotation(&'static str),
-    /// It has this name.
+    /// The object has this name.
     Name(&'static str),
-    /// Its name begins so.
+    /// The object's name begins with this text.
     NameStart(&'static str),
-    /// Its name ends so.
+    /// The object's name ends with this text.
     NameEnd(&'static str),
 }
 
@@ -50,7 +50,7 @@ pub(super) const SELECTED: &[Row] = &[
     ("Cluster autoscaler", &[ConfigMap], NameStart("cluster-autoscaler-")),
     ("Helm", DATA, LabelValue("owner", "helm")),
     ("Helm", DATA, LabelValue("OWNER", "TILLER")),
-    // Delivery.
+    // Continuous delivery.
     ("Argo CD", DATA, Label("argocd.argoproj.io/")),
     ("Argo CD", DATA, LabelValue("app.kubernetes.io/part-of", "argocd")),
     ("Argo CD", DATA, NameStart("argocd-")),
@@ -175,7 +175,7 @@ pub(super) const SELECTED: &[Row] = &[
     ("Longhorn", &[ConfigMap], NameStart("longhorn-")),
     ("RabbitMQ's operator", DATA, Label("rabbitmq.com/")),
     ("MongoDB's operator", DATA, Label("mongodb.com/")),
-    // Claims of people, whose pods come and go.
+    // Claims of people whose pods come and go.
     ("JupyterHub", &[Claim], Annotation("hub.jupyter.org/")),
     ("JupyterHub", &[Claim], Label("hub.jupyter.org/")),
     ("Coder", &[Claim, ConfigMap, Secret], Label("com.coder.")),
@@ -187,7 +187,7 @@ pub(super) const SELECTED: &[Row] = &[
     ("EKS", &[ConfigMap], Label("k8s.aws/")),
     ("EKS", &[ConfigMap], Name("kube-proxy")),
     ("EKS", &[ConfigMap], NameStart("kube-proxy-")),
-    // Its tokens may be used from outside of the cluster, or by pods that come and go.
+    // Their tokens may be used from outside the cluster, or by pods that come and go.
     ("EKS", &[ServiceAccount], Annotation("eks.amazonaws.com/")),
     ("GKE", &[ServiceAccount], Annotation("iam.gke.io/")),
     ("AKS", &[ServiceAccount], Annotation("azure.workload.identity/")),
@@ -235,7 +235,7 @@ pub(super) const SELECTED: &[Row] = &[
     ("Rancher", DATA, Annotation("field.cattle.io/")),
 ];
 
-/// Annotations of other objects whose text names one, a list of them (with commas), or JSON that has references in it.
+/// Annotations of other objects whose text is a name, a comma-separated list of names, or JSON that contains references.
 pub(super) const NAMING: &[(&str, &str, &[Usable])] = &[
     ("ingress-nginx", "nginx.ingress.kubernetes.io/auth-secret", &[Secret]),
     ("ingress-nginx", "nginx.ingress.kubernetes.io/auth-tls-secret", &[Secret]),
@@ -272,7 +272,7 @@ pub(super) const NAMING: &[(&str, &str, &[Usable])] = &[
     ("OpenShift", "service.alpha.openshift.io/serving-cert-secret-name", &[Secret]),
 ];
 
-/// Annotations that repeat what an object is, or whose texts are names of anything else.
+/// Annotations that repeat the object itself, or contain names of something else.
 const REPEATING: [&str; 12] = [
     "kubectl.kubernetes.io/",
     "deployment.kubernetes.io/",
@@ -288,17 +288,17 @@ const REPEATING: [&str; 12] = [
     "kubernetes.io/",
 ];
 
-/// Reports whether the annotation says nothing about a use.
+/// Reports whether the annotation is no evidence of a use.
 pub(super) fn is_repetition(annotation: &str) -> bool {
     REPEATING.iter().any(|key| annotation.starts_with(key))
 }
 
-/// The kinds of the objects that an annotation of a known controller names.
+/// Returns the kinds of the objects that an annotation of a known controller names.
 pub(super) fn named_by(annotation: &str) -> Option<&'static [Usable]> {
     NAMING.iter().find(|(_, key, _)| *key == annotation).map(|(_, _, kinds)| *kinds)
 }
 
-/// The controller that finds an object by itself, if one is known.
+/// Returns the well-known controller that finds an object by itself, if there is one.
 pub(super) fn selecting(usable: Usable, name: &str, metadata: &Value) -> Option<&'static str> {
     let row = SELECTED.iter().find(|(_, kinds, mark)| kinds.contains(&usable) && has(*mark, name, metadata));
     row.map(|(controller, ..)| *controller)
@@ -320,8 +320,8 @@ fn has(mark: Mark, name: &str, metadata: &Value) -> bool {
     }
 }
 
-/// Namespaces of Kubernetes itself and of the distributions, whose objects are used by programs outside of the cluster. Ends with `-`:
-/// all that begin so.
+/// Namespaces of Kubernetes itself and of distributions, whose objects are used by programs outside the cluster. An entry that ends
+/// with `-` is a prefix.
 const SYSTEM_NAMESPACES: [&str; 26] = [
     "kube-node-lease",
     "kube-public",
@@ -357,7 +357,7 @@ const SYSTEM_NAMESPACES: [&str; 26] = [
     "cluster-fleet-",
 ];
 
-/// Reports whether a namespace is one of Kubernetes or a distribution.
+/// Reports whether a namespace belongs to Kubernetes or a distribution.
 pub(super) fn is_system_namespace(name: &str) -> bool {
     SYSTEM_NAMESPACES.iter().any(|known| name == *known || (known.ends_with('-') && name.starts_with(known)))
 }

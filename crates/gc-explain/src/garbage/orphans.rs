@@ -1,7 +1,7 @@
 //! Volumes that a CSI driver has and no PersistentVolume names.
 //!
-//! A driver lists what it stores, for whichever cluster that is. So such a volume is certainly orphaned only if an operator says that no
-//! other cluster uses the driver's storage, and nothing here speaks against it.
+//! A driver lists everything it stores, for any cluster. A volume is therefore certainly orphaned only if an operator declares that
+//! no other cluster uses the driver's storage and nothing in this cluster contradicts it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Certainty, Code, Finding, Report};
 use crate::stuck::Place;
 
-/// Kind of the places of volumes that are no objects.
+/// Kind that stands for these volumes, which are not API objects.
 const KIND: &str = "CSIVolume";
 
 /// A volume that a driver has listed.
@@ -20,33 +20,32 @@ pub struct StoredVolume {
     pub handle: String,
     /// Its size, if it is known.
     pub bytes: Option<u64>,
-    /// The nodes that it is attached to, as far as the driver says them.
+    /// Nodes that it is attached to, as far as the driver reports them.
     pub nodes: Vec<String>,
 }
 
-/// Storage of drivers that a cluster uses.
+/// Driver storage that a cluster uses.
 #[derive(Clone, Debug, Default)]
 pub struct UsedStorage {
     /// Handles by driver.
     handles: BTreeSet<(String, String)>,
-    /// Last parts of texts that may be handles of a driver in another form: in-tree volumes that were migrated, and sources of
-    /// snapshots.
+    /// Last parts of texts that may be handles of a driver in another form: migrated in-tree volumes, and sources of snapshots.
     parts: BTreeMap<String, String>,
-    /// Classes by name, with their provisioners.
+    /// Provisioners of StorageClasses, by class name.
     classes: BTreeMap<String, String>,
-    /// Classes of claims without a volume, each with one of these claims.
+    /// Classes of claims that have no volume yet, each with one of these claims.
     pending: BTreeMap<String, String>,
-    /// What could not be read.
+    /// Objects that could not be read.
     unseen: Vec<String>,
 }
 
-/// The last part of a path, a URL or a name.
+/// Returns the last part of a path, a URL or a name.
 fn last_part(text: &str) -> &str {
     text.rsplit(['/', ':']).next().unwrap_or(text)
 }
 
 impl UsedStorage {
-    /// A PersistentVolume.
+    /// Adds a PersistentVolume.
     pub fn volume(&mut self, volume: &Value) {
         let name = volume["metadata"]["name"].as_str().unwrap_or_default();
         let spec = &volume["spec"];
@@ -54,23 +53,23 @@ impl UsedStorage {
         if spec["csi"].is_object() {
             self.handles.insert((text("driver"), text("volumeHandle")));
         }
-        // Drivers have handles of their own for volumes that were made before them.
+        // Drivers use other handles for volumes that were created before the migration to CSI.
         self.note_texts(spec, &format!("PersistentVolume {name}"));
     }
 
-    /// The content of a snapshot, which may have been made of a volume that is to stay.
+    /// Adds the content of a snapshot, which may have been taken of a volume that is to stay.
     pub fn snapshot(&mut self, content: &Value) {
         let name = content["metadata"]["name"].as_str().unwrap_or_default();
         self.note_texts(&content["spec"]["source"], &format!("VolumeSnapshotContent {name}"));
     }
 
-    /// A StorageClass.
+    /// Adds a StorageClass.
     pub fn class(&mut self, class: &Value) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         self.classes.insert(text(&class["metadata"]["name"]), text(&class["provisioner"]));
     }
 
-    /// A PersistentVolumeClaim: for one without a volume, a driver may be making one now.
+    /// Adds a PersistentVolumeClaim: if it has no volume, a driver may be creating one right now.
     pub fn claim(&mut self, claim: &Value) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         if text(&claim["spec"]["volumeName"]).is_empty() {
@@ -80,7 +79,7 @@ impl UsedStorage {
         }
     }
 
-    /// Notes that something could not be read: whatever it says may be used.
+    /// Records something that could not be read, and may therefore use any volume.
     pub fn unseen(&mut self, what: String) {
         self.unseen.push(what);
     }
@@ -96,17 +95,17 @@ impl UsedStorage {
         }
     }
 
-    /// A claim that a driver may be making a volume for.
+    /// Returns a claim that a driver may be making a volume for.
     fn pending_of(&self, driver: &str) -> Option<&str> {
         let mut pending = self.pending.iter();
         let found = pending.find(|(class, _)| {
-            // Of a class that is not known, anybody may make it.
+            // If the class is not known, any driver may be creating the volume.
             self.classes.get(*class).is_none_or(|provisioner| provisioner == driver)
         });
         found.map(|(_, claim)| claim.as_str())
     }
 
-    /// Why a volume may be used although no PersistentVolume names it.
+    /// Explains why a volume may be used although no PersistentVolume names it.
     fn doubt(&self, driver: &str, volume: &StoredVolume, is_exclusive: bool) -> Option<String> {
         if !self.unseen.is_empty() {
             return Some("not everything could be read that may name it".to_owned());
@@ -123,7 +122,8 @@ impl UsedStorage {
         (!is_exclusive).then(|| "another cluster may use the storage of this driver".to_owned())
     }
 
-    /// Reports the volumes of these drivers that no PersistentVolume names. `exclusive`: drivers whose storage no other cluster uses.
+    /// Reports the volumes of these drivers that no PersistentVolume names. `exclusive` lists the drivers whose storage no other
+    /// cluster uses.
     #[must_use]
     pub fn orphans(
         self,
@@ -176,7 +176,7 @@ mod tests {
         json!({"metadata": {"name": "pv"}, "spec": source})
     }
 
-    /// Each orphan, with a question mark if that is not certain.
+    /// Returns each orphan, with a question mark if it is not certain.
     fn orphans(used: UsedStorage, volumes: Vec<StoredVolume>, is_exclusive: bool) -> Vec<String> {
         let exclusive = is_exclusive.then(|| DRIVER.to_owned()).into_iter().collect();
         let report = used.orphans(&BTreeMap::from([(DRIVER.to_owned(), volumes)]), &exclusive);
@@ -198,7 +198,7 @@ mod tests {
             orphans(used, vec![stored("a"), stored("b")], false),
             ["b? another cluster may use the storage of this driver"]
         );
-        // The same handle of another driver is another volume, though its text is a doubt.
+        // The same handle of another driver is another volume, but its text still raises a doubt.
         let mut used = UsedStorage::default();
         used.volume(&csi("other.example.com"));
         assert_eq!(
@@ -240,7 +240,7 @@ mod tests {
             (claim("fast", ""), false),
             (claim("fast", "pv-1"), true),
             (claim("other", ""), true),
-            // A class that does not exist, or is the default of whoever reads the claim.
+            // The class does not exist, or is whatever default the reader of the claim applies.
             (claim("unknown", ""), false),
         ] {
             let mut used = UsedStorage::default();

@@ -1,7 +1,7 @@
-//! Objects of other kinds that serve nothing: they select nothing, lead nowhere, or grant nothing to anyone.
+//! Objects of other kinds that serve no purpose: they select nothing, lead nowhere, or grant nothing to anyone.
 //!
-//! A finding is certain only where something that it needs does not exist. What is merely offered for use, such as a class or a
-//! ClusterRole, and what may be wanted as it is, such as a workload that was scaled to 0, is reported as unknown.
+//! A finding is certain only if something that the object needs does not exist. Objects that are merely offered for use, such as a
+//! class or a ClusterRole, and those that may be intended, such as a workload scaled to 0, are reported as unknown.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,9 +20,9 @@ type Labels = BTreeMap<String, String>;
 /// Kind, namespace and name.
 type Named = (String, String, String);
 
-/// The group of Gateways and of the routes that are attached to them.
+/// API group of Gateways and the routes attached to them.
 pub(super) const GATEWAYS: &str = "gateway.networking.k8s.io";
-/// Objects that every namespace has, by kind and name: Kubernetes makes them, or a distribution.
+/// Objects that every namespace has, by kind and name, created by Kubernetes or a distribution.
 const MADE: [(&str, &str); 6] = [
     ("ConfigMap", "istio-ca-root-cert"),
     ("ConfigMap", "kube-root-ca.crt"),
@@ -31,10 +31,10 @@ const MADE: [(&str, &str); 6] = [
     ("ServiceAccount", "default"),
     ("ServiceAccount", "deployer"),
 ];
-/// Kinds of objects that come and go in a namespace without anyone who uses it.
+/// Kinds of objects that come and go in a namespace that is not in use.
 const PASSING: [&str; 1] = ["Event"];
 
-/// Kinds whose objects others need by name.
+/// Kinds of objects that others need by name.
 const NEEDED: [&str; 10] = [
     "ClusterRole",
     "Deployment",
@@ -47,37 +47,37 @@ const NEEDED: [&str; 10] = [
     "Service",
     "StatefulSet",
 ];
-/// Kinds of Kubernetes that an autoscaler may scale.
+/// Built-in kinds that an autoscaler may scale.
 const SCALED: [&str; 4] = ["Deployment", "ReplicaSet", "ReplicationController", "StatefulSet"];
 
-/// Question about a candidate, which is answered when everything was read.
+/// Question about a candidate that is answered once everything has been read.
 #[derive(Clone, Debug)]
 enum Question {
-    /// True if no pod has labels that the selector matches.
+    /// Unused if no pod has labels that the selector matches.
     Selects { selector: Value, certain: bool },
-    /// True if nothing says where the Service leads.
+    /// Unused if the Service has no endpoints.
     Endpoints,
-    /// True if none of these Services exists.
+    /// Unused if none of these Services exists.
     LeadsTo(BTreeSet<String>),
-    /// True if this object does not exist.
+    /// Unused if this object does not exist.
     Needs(Named),
-    /// True if no binding refers to the role, and no other role takes its rules.
+    /// Unused if no binding refers to the role, and no other role aggregates its rules.
     Bound { labels: Labels },
-    /// True if the role does not exist, or none of the accounts; `None` if somebody else is a subject.
+    /// Unused if the role does not exist, or none of the accounts does; `None` if there are other subjects.
     Grants { role: Named, accounts: Option<Vec<(String, String)>> },
-    /// True if nothing uses the class.
+    /// Unused if nothing uses the class.
     Class,
-    /// True if there is no object of this group and kind.
+    /// Unused if there is no object of this group and kind.
     Instances(String, String),
-    /// True if nothing is in the namespace.
+    /// Unused if the namespace is empty.
     Inhabited,
-    /// True if this class does not exist, or no route is attached.
+    /// Unused if this class does not exist, or no route is attached.
     Routes { class: Named },
-    /// It was answered when the object was read.
+    /// Already answered when the object was read.
     Answered(Certainty, String),
 }
 
-/// An object that may serve nothing.
+/// An object that may serve no purpose.
 #[derive(Clone, Debug)]
 struct Candidate {
     code: Code,
@@ -85,16 +85,16 @@ struct Candidate {
     created: Option<Timestamp>,
     bytes: Option<u64>,
     question: Question,
-    /// Custom resource with a text that equals its name.
+    /// A custom resource that contains a text equal to its name.
     suspect: Option<String>,
 }
 
-/// Gathers candidates, and what they need.
+/// Gathers candidates and the objects they need.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Others {
     candidates: Vec<Candidate>,
     by_name: BTreeMap<String, Vec<usize>>,
-    /// Labels of pods and of what makes pods, by namespace.
+    /// Labels of pods and of pod templates, by namespace.
     pods: BTreeMap<String, BTreeSet<Labels>>,
     existing: BTreeSet<Named>,
     /// Services with endpoints, by namespace and name.
@@ -103,9 +103,9 @@ pub(super) struct Others {
     aggregations: Vec<Value>,
     classes: BTreeSet<(String, String)>,
     instances: BTreeSet<(String, String)>,
-    /// Namespaces in which there is something.
+    /// Namespaces that are not empty.
     inhabited: BTreeSet<String>,
-    /// Gateways that routes name, by namespace and name.
+    /// Gateways that routes refer to, by namespace and name.
     routed: BTreeSet<(String, String)>,
 }
 
@@ -122,12 +122,12 @@ fn labels(value: &Value) -> Labels {
     entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
-/// When an object was created.
+/// Returns the creation time of an object.
 pub(super) fn created(object: &Value) -> Option<Timestamp> {
     parse_time(text(object, "/metadata/creationTimestamp"))
 }
 
-/// The part of a selector that labels match.
+/// Extent to which labels match a selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fit {
     Nothing,
@@ -147,7 +147,7 @@ fn fit(selector: &Value, labels: &Labels) -> Fit {
             "NotIn" => value.is_none() || !is_listed(),
             "Exists" => value.is_some(),
             "DoesNotExist" => value.is_none(),
-            // Not known: it may match.
+            // Unknown operators may match.
             _ => true,
         });
     }
@@ -169,7 +169,7 @@ impl Others {
         self.candidates.push(Candidate { code, place, created, bytes, question, suspect: None });
     }
 
-    /// A text of a custom resource may be a name.
+    /// Records a text of a custom resource that may be a name.
     pub(super) fn suspect(&mut self, user: &Place, text: &str) {
         let (namespace, name) =
             text.split_once('/').map_or((None, text), |(left, right)| (Some(left), right));
@@ -182,7 +182,7 @@ impl Others {
         }
     }
 
-    /// A definition, which may have no objects.
+    /// Adds a definition, which may have no objects.
     pub(super) fn definition(&mut self, definition: &Value, is_exempt: bool) {
         let place = Place {
             api_version: "apiextensions.k8s.io/v1".into(),
@@ -199,7 +199,7 @@ impl Others {
         }
     }
 
-    /// An object of any kind: what it needs of others, and whether it may serve nothing itself.
+    /// Adds an object of any kind: what it needs, and whether it may serve no purpose itself.
     pub(super) fn observe(&mut self, resource: &Resource, place: &Place, object: &Value, is_exempt: bool) {
         let (group, kind) = (resource.name.group.to_string(), resource.kind.to_string());
         self.instances.insert((group.clone(), kind.clone()));
@@ -231,7 +231,7 @@ impl Others {
                 self.candidate(Code::UnusedDisruptionBudget, place, object, question);
             }
             ("networking.k8s.io", "NetworkPolicy") => {
-                // Pods that come and go, such as those of builds, may not be there now.
+                // Short-lived pods, such as those of builds, may not be there right now.
                 let selector = object["spec"]["podSelector"].clone();
                 let question = Question::Selects { selector, certain: false };
                 self.candidate(Code::UnusedNetworkPolicy, place, object, question);
@@ -277,7 +277,7 @@ impl Others {
         }
     }
 
-    /// An object of any kind: its namespace is not empty.
+    /// Records that the namespace of an object is not empty.
     pub(super) fn inhabits(&mut self, place: &Place) {
         let is_made = MADE.contains(&(place.kind.as_str(), place.name.as_str()));
         if !place.namespace.is_empty() && !is_made && !PASSING.contains(&place.kind.as_str()) {
@@ -285,7 +285,7 @@ impl Others {
         }
     }
 
-    /// Objects of kinds that are not read whole are in namespaces as well.
+    /// Counts objects of kinds that are not read whole as contents of their namespaces.
     pub(super) fn survey(&mut self, survey: &Survey) {
         let found = RefCell::new(BTreeSet::<Arc<str>>::new());
         survey.engine.select(|key| {
@@ -298,7 +298,7 @@ impl Others {
         self.inhabited.extend(found.into_inner().iter().map(ToString::to_string));
     }
 
-    /// Gateways that a route, or a set of listeners, names as its parent.
+    /// Adds the Gateways that a route, or a set of listeners, names as its parents.
     fn routes_of(&mut self, place: &Place, object: &Value) {
         for parent in items(object, "/spec/parentRefs").chain(object.pointer("/spec/parentRef")) {
             let kind = parent["kind"].as_str().unwrap_or("Gateway");
@@ -345,7 +345,7 @@ impl Others {
         for template in items(object, "/spec/volumeClaimTemplates") {
             uses("StorageClass", text(template, "/spec/storageClassName"));
         }
-        // A volume of a pod that is made with it.
+        // A pod's ephemeral volume has a claim that is created with the pod.
         for pointer in templates {
             for volume in items(object, &format!("{pointer}/volumes")) {
                 uses("StorageClass", text(volume, "/ephemeral/volumeClaimTemplate/spec/storageClassName"));
@@ -365,7 +365,7 @@ impl Others {
         }
     }
 
-    /// Endpoints or an EndpointSlice: a Service leads somewhere.
+    /// Adds an Endpoints or EndpointSlice object, which shows that a Service leads somewhere.
     pub(super) fn endpoints(&mut self, object: &Value) {
         let slice_of = object["metadata"]["labels"]["kubernetes.io/service-name"].as_str();
         let service = slice_of.unwrap_or_else(|| text(object, "/metadata/name"));
@@ -375,7 +375,7 @@ impl Others {
     fn service(&mut self, place: &Place, object: &Value) {
         let selector = &object["spec"]["selector"];
         let selects = selector.as_object().is_some_and(|pairs| !pairs.is_empty());
-        // The one of the API server is made by it.
+        // The API server creates the endpoints of its own Service.
         if text(object, "/spec/type") == "ExternalName"
             || object["metadata"]["labels"]["provider"] == "kubernetes"
         {
@@ -393,7 +393,7 @@ impl Others {
             backends.extend(items(rule, "/http/paths").map(|path| &path["backend"]));
         }
         backends.retain(|backend| !backend.is_null());
-        // Another resource may be what it leads to.
+        // The backend may be an object of another resource.
         if backends.is_empty() || backends.iter().any(|backend| !backend["resource"].is_null()) {
             return;
         }
@@ -487,7 +487,7 @@ impl Others {
         let is_hook =
             annotations["helm.sh/hook"].is_string() || annotations["argocd.argoproj.io/hook"].is_string();
         let certainty = if is_hook { Certainty::Unknown } else { Certainty::Certain };
-        // Those with a TTL are due anyway.
+        // Jobs with a TTL are due anyway.
         if object["spec"]["ttlSecondsAfterFinished"].is_null() {
             let code = if kind == "Pod" { Code::FinishedPod } else { Code::FinishedJob };
             let why = format!("it has finished ({ended}), and nothing deletes it");
@@ -495,7 +495,7 @@ impl Others {
         }
     }
 
-    /// What serves nothing. `account` reports whether a ServiceAccount exists.
+    /// Returns findings about objects that serve no purpose. `account` reports whether a ServiceAccount exists.
     pub(super) fn findings(
         &self,
         unseen: Option<&String>,
@@ -535,7 +535,7 @@ impl Others {
                 match pods.map(|labels| fit(selector, labels)).max_by_key(|fit| *fit as u8) {
                     Some(Fit::All) => None,
                     Some(Fit::Part) => unknown(true, "no pod has all labels of its selector now"),
-                    // One without requirements selects whatever comes.
+                    // A selector without requirements selects any future pod.
                     None | Some(Fit::Nothing) if fit(selector, &Labels::new()) == Fit::All => None,
                     None | Some(Fit::Nothing) => {
                         let certainty = if *certain { Certainty::Certain } else { Certainty::Unknown };
@@ -600,7 +600,7 @@ impl Others {
     }
 }
 
-/// The role of a binding.
+/// Returns the role of a binding.
 fn role_of(place: &Place, binding: &Value) -> Named {
     let kind = text(binding, "/roleRef/kind").to_owned();
     let namespace = if kind == "Role" { place.namespace.clone() } else { String::new() };

@@ -1,5 +1,5 @@
-//! Marks on objects that nothing uses: annotations with the date and the evidence, which end when the object is used, or when that is no
-//! longer certain.
+//! Marks on unused objects: annotations with the date and the evidence, which are removed when the object is used or its disuse is
+//! no longer certain.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,20 @@ use super::{Certainty, Report};
 use crate::object::parse_time;
 use crate::stuck::Place;
 
-/// The annotation with the finding and its reason.
+/// Annotation with the finding and its reason.
 pub const UNUSED_BECAUSE: &str = "kubegc.io/unused-because";
 
-/// A look confirms again what another one has confirmed before this time, milliseconds: it writes to each object.
+/// Minimum age in milliseconds of a confirmation before it is written again, because each write touches every marked object.
 const CONFIRMED_AGAIN_MILLISECONDS: i64 = LOOK_MILLISECONDS / 6;
 
 /// Change of a mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MarkChange {
-    /// It is set, with this evidence.
+    /// The mark is set, with this evidence.
     Set(String),
-    /// It stays, with the time that it has.
+    /// The mark stays, with its original time.
     Keep(String),
-    /// It is removed.
+    /// The mark is removed.
     Remove,
 }
 
@@ -35,14 +35,14 @@ pub enum MarkChange {
 pub struct Mark {
     /// The object.
     pub place: Place,
-    /// What becomes of its mark.
+    /// Change of its mark.
     pub change: MarkChange,
-    /// When a look has confirmed the mark that it has for the last time.
+    /// Last time its current mark was confirmed.
     pub seen: Option<String>,
 }
 
 impl Mark {
-    /// The merge patch that makes the change, for the object that was seen and no later one of its name; `None` if nothing changes.
+    /// Returns the merge patch that makes the change, conditional on the object that was seen; `None` if nothing changes.
     #[must_use]
     pub fn patch(&self, now: Timestamp) -> Option<Value> {
         let (since, because) = match &self.change {
@@ -54,8 +54,9 @@ impl Mark {
         Some(json!({"metadata": {"uid": self.place.uid, "annotations": annotations}}))
     }
 
-    /// The merge patch that makes the change, and notes the time of this look, which policies about what is unused go by. A mark whose
-    /// last look is too long ago begins again: what used the object meanwhile is not known. `None` if nothing changes.
+    /// Returns the merge patch that makes the change and records the time of this check, which policies about unused objects rely
+    /// on. If the last check is too long ago, the mark starts over, because the object may have been used in the meantime. `None`
+    /// if nothing changes.
     #[must_use]
     pub fn patch_of_look(&self, now: Timestamp) -> Option<Value> {
         let seen = self.seen.as_deref().and_then(parse_time);
@@ -76,7 +77,7 @@ impl Mark {
         Some(patch)
     }
 
-    /// As data.
+    /// Converts to JSON.
     #[must_use]
     pub fn value(&self) -> Value {
         let (change, detail) = match &self.change {
@@ -89,8 +90,8 @@ impl Mark {
 }
 
 impl Report {
-    /// Marks of everything that is certainly unused, of objects that were created at or before a time if there is one, and the end of
-    /// marks of everything else. What is unknown is never marked.
+    /// Marks everything that is certainly unused (if a time is given, only objects created at or before it), and removes the marks
+    /// of everything else. Uncertain findings are never marked.
     #[must_use]
     pub fn quarantine(&self, created_until: Option<Timestamp>) -> Vec<Mark> {
         let certain = self
@@ -112,7 +113,7 @@ impl Report {
         marks.into_iter().map(|(place, change)| self.mark(place, change)).collect()
     }
 
-    /// The end of all marks.
+    /// Removes all marks.
     #[must_use]
     pub fn end_of_quarantine(&self) -> Vec<Mark> {
         self.marked.keys().map(|place| self.mark(place, MarkChange::Remove)).collect()

@@ -1,9 +1,9 @@
 //! ConfigMaps, Secrets, claims and ServiceAccounts that an object refers to.
 //!
-//! Fields of built-in kinds are known by their names. Those of custom resources are known by the schema of their definition:
-//! objects with a name and a key, objects whose field is called a reference, and texts that are called the name of something.
-//! Every other text of a custom resource may be a name as well, which is why it is kept apart. So may be arguments and variables of
-//! containers, and annotations; those of well-known controllers are references.
+//! Fields of built-in kinds are recognized by name. Fields of custom resources are recognized by the schema of their definition:
+//! objects with a name and a key, objects whose field is called a reference, and texts that are called the name of something. Every
+//! other text of a custom resource may be a name as well, and is therefore kept apart. The same holds for arguments and variables
+//! of containers, and for annotations; those of well-known controllers are references.
 
 use serde_json::Value;
 
@@ -27,10 +27,10 @@ pub enum Usable {
 }
 
 impl Usable {
-    /// All of them.
+    /// All of these kinds.
     pub const ALL: [Self; 4] = [Self::ConfigMap, Self::Secret, Self::Claim, Self::ServiceAccount];
 
-    /// Their kind.
+    /// Returns the `kind` of these objects.
     #[must_use]
     pub const fn kind(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl Usable {
         }
     }
 
-    /// Their resource.
+    /// Returns the resource of these objects.
     #[must_use]
     pub fn resource(self) -> GroupResource {
         GroupResource::new(
@@ -80,28 +80,28 @@ impl Usable {
 /// One use of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reference {
-    /// The kinds that the name may be one of.
+    /// Kinds that the name may refer to.
     pub kinds: Vec<Usable>,
     /// Namespace; empty if it may be any.
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// The object works without it.
+    /// True if the object works without it.
     pub is_optional: bool,
 }
 
 /// References of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
-    /// By fields that are references.
+    /// References in known fields.
     pub references: Vec<Reference>,
-    /// Beginnings of the names of claims that a StatefulSet makes: a number follows.
+    /// Name prefixes of the claims that a StatefulSet creates; a number follows.
     pub claim_prefixes: Vec<(String, String)>,
-    /// Texts of a custom resource that are not known to be anything else than a name.
+    /// Texts of a custom resource that may be names.
     pub texts: Vec<String>,
     /// Names in references of a custom resource, whatever their kind.
     pub names: Vec<String>,
-    /// Words of a built-in object that may be a name in its own namespace.
+    /// Words of a built-in object that may be names in its own namespace.
     pub hints: Vec<String>,
 }
 
@@ -124,7 +124,7 @@ pub(super) fn of_builtin(kind: &str, object: &Value) -> Uses {
     walk.uses
 }
 
-/// Returns the references of a custom resource. The schema is that of its version, `None` if it is not known.
+/// Returns the references of a custom resource, given the schema of its version if it is known.
 pub(super) fn of_custom(object: &Value, schema: Option<&Value>) -> Uses {
     let mut walk = Walk::of(object);
     if let Some(fields) = object.as_object() {
@@ -133,7 +133,7 @@ pub(super) fn of_custom(object: &Value, schema: Option<&Value>) -> Uses {
             walk.custom(name, value, schema.and_then(|schema| property(schema, name)), 0);
         }
     }
-    // Tools hand objects over by annotations as well.
+    // Tools pass objects in annotations as well.
     for value in object["metadata"]["annotations"].as_object().into_iter().flat_map(|all| all.values()) {
         walk.texts(value, 0);
     }
@@ -166,7 +166,7 @@ impl Walk {
         self.uses.references.push(reference);
     }
 
-    /// A field of a built-in kind.
+    /// Reads a field of a built-in kind.
     fn builtin(&mut self, field: &str, value: &Value, depth: usize) {
         if depth > DEEPEST {
             return;
@@ -177,7 +177,7 @@ impl Walk {
             Value::Object(fields) => {
                 self.builtin_object(field, value);
                 for (name, value) in fields {
-                    // Its namespace stands beside it.
+                    // The namespace is in the field next to it.
                     if name == "secretName" && fields.contains_key("secretNamespace") {
                         let namespace = fields["secretNamespace"].as_str();
                         self.refer(&[Usable::Secret], namespace, value.as_str().unwrap_or_default(), false);
@@ -198,22 +198,22 @@ impl Walk {
             "serviceAccountName" | "serviceAccount" => {
                 self.refer(&[Usable::ServiceAccount], None, text, false);
             }
-            // Of containers.
+            // Fields of containers.
             "args" | "command" | "value" => self.words(text),
             _ => {}
         }
     }
 
-    /// Words of a text that may be names.
+    /// Adds the words of a text that may be names.
     fn words(&mut self, text: &str) {
         let ends = |character: char| character.is_whitespace() || "=,:;\"'{}[]@".contains(character);
-        // `$(POD_NAMESPACE)/name` is one of its own namespace.
+        // `$(POD_NAMESPACE)/name` refers to an object in its own namespace.
         let own = |word: &'_ str| word.rsplit_once(")/").map_or(word, |(_, name)| name).to_owned();
         let words = text.split(ends).map(|word| word.trim_start_matches('-')).filter(|word| !word.is_empty());
         self.uses.hints.extend(words.map(own));
     }
 
-    /// Annotations of built-in objects, in which controllers expect names.
+    /// Reads annotations of built-in objects in which controllers expect names.
     fn annotations(&mut self, annotations: &Value) {
         for (annotation, value) in annotations.as_object().into_iter().flatten() {
             let Some(text) = value.as_str() else { continue };
@@ -242,7 +242,7 @@ impl Walk {
         let kind = value["kind"].as_str().and_then(Usable::of_kind);
         match field {
             "annotations" => self.annotations(value),
-            // A role that gives access to objects by name is given to a program that reads them.
+            // A role that grants access to objects by name is meant for a program that reads them.
             "rules" => {
                 let names = value["resourceNames"].as_array().into_iter().flatten();
                 self.uses.hints.extend(names.filter_map(Value::as_str).map(str::to_owned));
@@ -250,7 +250,7 @@ impl Walk {
             "configMapKeyRef" | "configMapRef" | "configMap" => {
                 self.refer(&[Usable::ConfigMap], namespace, name, is_optional);
             }
-            // A volume has a secretName, a source of a projected one a name.
+            // A Secret volume has a `secretName`, the source of a projected volume a `name`.
             "secret" => {
                 let name = value["secretName"].as_str().unwrap_or(name);
                 self.refer(&[Usable::Secret], namespace, name, is_optional);
@@ -269,7 +269,7 @@ impl Walk {
         }
     }
 
-    /// Parameters of a StorageClass name the Secrets of its driver.
+    /// Reads the parameters of a StorageClass, which name the Secrets of its driver.
     fn storage_class(&mut self, field: &str, value: &Value) {
         if field != "parameters" {
             return;
@@ -282,7 +282,7 @@ impl Walk {
         }
     }
 
-    /// A field of a custom resource.
+    /// Reads a field of a custom resource.
     fn custom(&mut self, field: &str, value: &Value, schema: Option<&Value>, depth: usize) {
         if depth > DEEPEST {
             return;
@@ -312,7 +312,7 @@ impl Walk {
         }
     }
 
-    /// An object whose schema is that of a reference.
+    /// Reads an object whose schema is that of a reference, and reports whether it is one.
     fn custom_reference(&mut self, field: &str, value: &Value, schema: &Value) -> bool {
         let has = |name: &str| schema["properties"].get(name).is_some_and(|field| field["type"] == "string");
         let is_called_one = ["Ref", "Reference", "Refs", "References"].iter().any(|end| field.ends_with(end));
@@ -324,7 +324,7 @@ impl Walk {
         let kind = value["kind"].as_str();
         let kinds = match (kind, kind.and_then(Usable::of_kind), Usable::of_field(field)) {
             (_, Some(kind), _) | (None, None, Some(kind)) => vec![kind],
-            // It names an object of another kind.
+            // The reference is to an object of another kind.
             (Some(_), None, _) => return true,
             (None, None, None) => Usable::ALL.to_vec(),
         };
@@ -332,7 +332,7 @@ impl Walk {
         true
     }
 
-    /// Texts whose meaning is not known.
+    /// Collects texts whose meaning is not known.
     fn texts(&mut self, value: &Value, depth: usize) {
         if depth > DEEPEST {
             return;
@@ -362,7 +362,7 @@ mod tests {
 
     use super::*;
 
-    /// `kind/namespace/name`, with `?` for an optional one.
+    /// Formats uses as `kind/namespace/name`, with `?` for an optional one.
     fn shown(uses: &Uses) -> Vec<String> {
         let mut shown: Vec<String> = uses
             .references

@@ -24,7 +24,7 @@ fn resource(group: &str, version: &str, kind: &str, plural: &str) -> Resource {
     }
 }
 
-/// The resource of a kind in these tests.
+/// Returns the resource of a kind in these tests.
 fn of_kind(kind: &str) -> Resource {
     match kind {
         "ConfigMap" => resource("", "v1", kind, "configmaps"),
@@ -60,7 +60,7 @@ fn of_kind(kind: &str) -> Resource {
     }
 }
 
-/// An object as a list of its kind has it: `Kind namespace/name`.
+/// Returns an object, named `Kind namespace/name`, as a list of its kind contains it.
 fn object(title: &str, body: Value) -> (Resource, Value) {
     let (kind, path) = title.split_once(' ').unwrap();
     let (namespace, name) = path.split_once('/').unwrap();
@@ -76,7 +76,7 @@ fn object(title: &str, body: Value) -> (Resource, Value) {
     (of_kind(kind), object)
 }
 
-/// What is reported beside a definition of widgets, which is in the report only where there are none.
+/// Returns the report for these objects and a definition of widgets, which is reported itself only if there are none.
 fn report_with_definition(users: Vec<(&str, Value)>) -> Vec<String> {
     shown(&gathered(vec![], users, false))
 }
@@ -110,7 +110,7 @@ fn gathered(targets: Vec<(&str, Value)>, users: Vec<(&str, Value)>, system: bool
     garbage.report(&Survey::new(catalog, Timestamp(1_800_000_000_000)), &Outlook::default())
 }
 
-/// `Code namespace/name`, with `?` where it is not sure, and the reason.
+/// Formats findings as `Code namespace/name`, with `?` if uncertain, and the reason.
 fn shown(report: &Report) -> Vec<String> {
     let line = |finding: &Finding| {
         let doubt = if finding.certainty == Certainty::Unknown { "?" } else { "" };
@@ -129,10 +129,10 @@ fn what_nothing_uses_is_reported() {
         (("Secret n/a", json!({})), None, vec![format!("UnusedSecret n/a: {NOTHING}")]),
         (("PersistentVolumeClaim n/a", json!({})), None, vec![format!("UnusedClaim n/a: {NOTHING}")]),
         (("ServiceAccount n/a", json!({})), None, vec![format!("UnusedServiceAccount n/a: {NOTHING}")]),
-        // Owned objects are never unused, whatever they are.
+        // An owned object never counts as unused.
         (("ConfigMap n/a", owned.clone()), None, vec![]),
         (("Secret n/a", owned), None, vec![]),
-        // Objects of Kubernetes and its tools.
+        // Objects of Kubernetes and its tools are exempt.
         (("ServiceAccount n/default", json!({})), None, vec![]),
         (("ConfigMap n/kube-root-ca.crt", json!({})), None, vec![]),
         (("ConfigMap kube-system/a", json!({})), None, vec![]),
@@ -143,7 +143,7 @@ fn what_nothing_uses_is_reported() {
         ),
         (("ConfigMap n/a", json!({"metadata": {"annotations": {"kubegc.io/keep": "true"}}})), None, vec![]),
         (("ConfigMap n/a", json!({"metadata": {"deletionTimestamp": "2027-01-01T00:00:00Z"}})), None, vec![]),
-        // Used, by the same name in another namespace, and by a pod that ends.
+        // An object of the same name in another namespace is not used; one that a terminating pod uses is.
         (
             ("ConfigMap n/a", json!({})),
             Some(("Pod n/p", json!({"spec": {"volumes": [{"configMap": {"name": "a"}}]}}))),
@@ -188,7 +188,7 @@ fn what_nothing_uses_is_reported() {
             )),
             vec![format!("UnusedClaim n/data-db-x: {NOTHING}")],
         ),
-        // A custom resource by its schema, and by a text of unknown meaning.
+        // A custom resource uses objects by its schema, and perhaps by a text of unknown meaning.
         (("Secret n/a", json!({})), Some(("Widget n/w", json!({"spec": {"secretName": "a"}}))), vec![]),
         (
             ("ConfigMap n/a", json!({})),
@@ -293,7 +293,7 @@ fn what_was_not_seen_may_use_anything() {
     );
 }
 
-/// A list of references to what does not exist is bounded, and says how many more there are.
+/// The list of missing references is bounded and counts the rest.
 #[test]
 fn missing_targets_are_bounded() {
     let volumes: Vec<Value> =
@@ -302,7 +302,7 @@ fn missing_targets_are_bounded() {
     assert_eq!((found.findings.len(), found.more_missing), (MAX_MISSING, 7));
 }
 
-/// Of a kind that may not be listed, no object is said not to exist.
+/// If a kind may not be listed, none of its objects is reported as missing.
 #[test]
 fn what_was_not_listed_is_not_missing() {
     let spec = json!({"spec": {"volumes": [

@@ -1,4 +1,4 @@
-//! Admission webhooks and policies that fail what they are asked about.
+//! Admission webhooks and policies that fail every request they apply to.
 
 use super::{Code, Linter};
 pub(super) use crate::admission::{CONFIGURATIONS, POLICIES};
@@ -6,7 +6,7 @@ use crate::admission::{GROUP, Operation, failing_policies, webhooks};
 use crate::stuck::Place;
 
 impl Linter<'_> {
-    /// A webhook that blocks deletions in every namespace is a finding about the whole cluster.
+    /// Reports webhooks that block deletions in every namespace, as findings about the whole cluster.
     pub(super) fn webhooks(&mut self) {
         if !self.namespace.is_empty() {
             return;
@@ -28,7 +28,7 @@ impl Linter<'_> {
         }
     }
 
-    /// So is a policy that refuses all deletions because its parameters are not there.
+    /// Reports policies that refuse all deletions because their parameters do not exist.
     pub(super) fn policies(&mut self) {
         if !self.namespace.is_empty() {
             return;

@@ -7,24 +7,24 @@ use gc_types::Uid;
 use super::{Object, State};
 use crate::plan::Fate;
 
-/// More objects of one kind below the same owners are folded: what is tried, until the map fits.
+/// Group sizes above which objects of one kind below the same owners are folded, tried in this order until the map fits.
 const FOLDED_ABOVE: [usize; 5] = [24, 12, 6, 3, 1];
-/// Members of an expanded group that are nodes of their own; the others stay folded.
+/// Maximum number of members of an expanded group that get nodes of their own; the others stay folded.
 const EXPANDED_MEMBERS: usize = 60;
-/// Groups that are expanded at most.
+/// Maximum number of expanded groups.
 const EXPANDED_GROUPS: usize = 16;
 
-/// An owner with whether the reference blocks, names the controller, and leads nowhere.
+/// An owner's index, and whether the reference blocks, names the controller, and leads nowhere.
 type Owner = (usize, bool, bool, bool);
-/// The group of an expanded object, as the UID by which it was asked for.
+/// The group of each expanded object, by the UID that was given to expand it.
 pub(super) type Parents = BTreeMap<Uid, Uid>;
 
-/// How much is folded.
+/// Degree of folding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rule {
-    /// More objects of one kind than this below the same owners are one group.
+    /// Maximum number of objects of one kind below the same owners before they form a group.
     most: usize,
-    /// Families that have groups of their own, the largest first.
+    /// Number of families that have groups of their own, the largest first.
     apart: usize,
 }
 
@@ -32,9 +32,9 @@ pub(super) struct Rule {
 pub(super) struct Families {
     /// Owners before dependents; the members of rings come last.
     order: Vec<usize>,
-    /// Whether something depends on the object.
+    /// True for objects that have dependents.
     has_dependents: Vec<bool>,
-    /// Of roots with dependents, their place by the size of their families, the largest first.
+    /// Roots with dependents, ranked by the size of their families, the largest first.
     rank: BTreeMap<usize, usize>,
 }
 
@@ -44,7 +44,7 @@ impl Families {
         for (owner, ..) in objects.iter().flat_map(|object| &object.owners) {
             has_dependents[*owner] = true;
         }
-        // Of several owners, the first one counts.
+        // An object with several owners belongs to the first one.
         let mut root: Vec<usize> = (0..objects.len()).collect();
         let mut sizes: BTreeMap<usize, usize> = BTreeMap::new();
         for &place in &order {
@@ -63,7 +63,7 @@ impl Families {
     }
 }
 
-/// Leaves out what is not drawn: dependents of it are drawn below its owners, and absent owners of nothing not at all.
+/// Removes hidden objects. Their dependents move up to their owners, and absent owners without dependents disappear.
 pub(super) fn without_hidden(objects: Vec<Object>) -> Vec<Object> {
     if objects.iter().all(|object| object.is_shown) {
         return objects;
@@ -109,7 +109,7 @@ pub(super) fn without_hidden(objects: Vec<Object>) -> Vec<Object> {
         .collect()
 }
 
-/// An order in which owners come before their dependents; the members of rings come last.
+/// Returns an order in which owners come before their dependents; the members of rings come last.
 pub(super) fn owners_first(objects: &[Object]) -> Vec<usize> {
     let mut dependents: Vec<Vec<usize>> = vec![Vec::new(); objects.len()];
     let mut open: Vec<usize> = objects.iter().map(|object| object.owners.len()).collect();
@@ -133,7 +133,7 @@ pub(super) fn owners_first(objects: &[Object]) -> Vec<usize> {
     order
 }
 
-/// The kinds of objects that are folded together.
+/// Properties that objects must share to be folded together.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Likeness<'a> {
     owners: BTreeSet<usize>,
@@ -143,11 +143,11 @@ struct Likeness<'a> {
     state: State,
     fate: Option<Fate>,
     has_dependents: bool,
-    /// The object itself, if it is a node of its own.
+    /// The object itself, if it gets a node of its own.
     single: Option<usize>,
 }
 
-/// Groups of objects that are alike, if there are more of them than the rule says; others alone. So is each of `singles`.
+/// Groups similar objects if there are more of them than the rule allows; all others, and each of `singles`, stay alone.
 fn fold(objects: &[Object], families: &Families, rule: Rule, singles: &BTreeSet<usize>) -> Vec<Vec<usize>> {
     let mut depth = vec![0_usize; objects.len()];
     let mut layers: Vec<Vec<usize>> = Vec::new();
@@ -197,8 +197,7 @@ fn fold(objects: &[Object], families: &Families, rule: Rule, singles: &BTreeSet<
     groups
 }
 
-/// Folds as little as it takes for `budget` groups: first what is alike below one owner, then the smallest families
-/// together.
+/// Folds no more than necessary for `budget` groups: first similar objects below one owner, then the smallest families together.
 pub(super) fn fitting(objects: &[Object], families: &Families, budget: usize) -> (Rule, Vec<Vec<usize>>) {
     let nothing = BTreeSet::new();
     let all = families.rank.len();
@@ -228,7 +227,7 @@ pub(super) fn fitting(objects: &[Object], families: &Families, budget: usize) ->
     fits
 }
 
-/// Takes the groups of these objects apart, one after the other, and says of which group each object was.
+/// Expands the groups of these objects one after the other, and returns the group that each object was in.
 pub(super) fn expand(
     objects: &[Object],
     families: &Families,

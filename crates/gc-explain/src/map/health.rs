@@ -1,10 +1,10 @@
-//! Readiness of objects, from what `kubectl get` shows of them.
+//! Readiness of objects, derived from the columns that `kubectl get` shows.
 
 use serde_json::{Value, json};
 
 use crate::catalog::GroupResource;
 
-/// Parts of STATUS by which an object has failed, or fails again and again.
+/// Parts of STATUS that indicate failure, once or repeatedly.
 const FAILED: [&str; 12] = [
     "Failed",
     "Error",
@@ -19,9 +19,9 @@ const FAILED: [&str; 12] = [
     "Unknown",
     "Lost",
 ];
-/// STATUS of an object that is as it should be, whatever READY says.
+/// STATUS values of healthy objects, whatever READY says.
 const SUCCEEDED: [&str; 7] = ["Completed", "Complete", "Succeeded", "Bound", "Available", "Active", "Ready"];
-/// Built-in resources of which a table has READY or STATUS.
+/// Built-in resources whose table has READY or STATUS.
 const EXAMINED: [&str; 10] = [
     "pods",
     "replicationcontrollers",
@@ -38,13 +38,13 @@ const EXAMINED: [&str; 10] = [
 /// Readiness of the objects of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Objects that are ready, or have succeeded.
+    /// Number of objects that are ready or have succeeded.
     pub ready: usize,
-    /// Objects that have failed, or fail again and again.
+    /// Number of objects that have failed, once or repeatedly.
     pub failed: usize,
-    /// Objects of which the server says whether they are ready.
+    /// Number of objects whose readiness is known.
     pub known: usize,
-    /// The cells READY and STATUS of a single object, as `kubectl get` shows them.
+    /// READY and STATUS cells of a single object, as `kubectl get` shows them.
     pub text: String,
 }
 
@@ -55,7 +55,7 @@ enum Judgement {
     Failed,
 }
 
-/// Judges the cells READY and STATUS of one object; `None` if they say nothing.
+/// Judges the READY and STATUS cells of one object; `None` if they are inconclusive.
 fn judge(ready: &str, status: &str) -> Option<Judgement> {
     if FAILED.iter().any(|part| status.contains(part)) {
         return Some(Judgement::Failed);
@@ -74,15 +74,14 @@ fn judge(ready: &str, status: &str) -> Option<Judgement> {
 }
 
 impl Health {
-    /// Reports whether the server may say of objects of this resource whether they are ready: workloads, volumes,
-    /// nodes and custom resources.
+    /// Reports whether the server may show the readiness of this resource: workloads, volumes, nodes and custom resources.
     #[must_use]
     pub fn is_examined(resource: &GroupResource) -> bool {
         let is_custom = resource.group.contains('.') && !resource.group.ends_with(".k8s.io");
         is_custom || EXAMINED.contains(&resource.to_string().as_str())
     }
 
-    /// Sums up the cells READY and STATUS of objects; `None` if they say nothing.
+    /// Sums up the READY and STATUS cells of objects; `None` if they are inconclusive.
     #[must_use]
     pub fn of(cells: impl Iterator<Item = (String, String)>) -> Option<Self> {
         let mut health = Self::default();
@@ -100,7 +99,7 @@ impl Health {
         (health.known > 0).then_some(health)
     }
 
-    /// As data.
+    /// Converts to JSON.
     #[must_use]
     pub fn value(&self) -> Value {
         json!({"ready": self.ready, "failed": self.failed, "known": self.known, "text": self.text})

@@ -1,4 +1,4 @@
-//! Containers of objects, and the time of their contents' deletion.
+//! Containers of objects, and when their contents are deleted.
 
 use std::cell::Cell;
 
@@ -10,35 +10,35 @@ use gc_types::{ObjectKey, Uid};
 pub(super) enum Horizon {
     /// Only what Kubernetes does by itself.
     AtOnce,
-    /// Controllers that work remove their finalizers.
+    /// Working controllers remove their finalizers.
     InTime,
-    /// Every finalizer is removed, by hand if need be.
+    /// Every finalizer is removed, by hand if necessary.
     InTheEnd,
 }
 
 /// Cause of a deletion other than owners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DeletionCause {
-    /// It was asked for.
+    /// It was requested.
     Asked,
-    /// Its container is being deleted. All but the pods of a namespace wait for these pods.
+    /// Its container is being deleted. In a namespace, all other objects wait for the pods.
     Contained { container: Uid, follows_pods: bool },
     /// An object that it belongs to is gone: the claim of a volume, the node of a pod.
     Gone(Uid),
 }
 
-/// An object that ends when everything in it is gone: a namespace, a definition.
+/// An object that is removed once everything in it is gone: a namespace, a definition.
 pub(super) struct Container {
     pub(super) key: ObjectKey,
     /// Contents without leaves.
     pub(super) inside: Vec<Uid>,
-    /// The pods among them, for which the rest of a namespace waits.
+    /// The pods among them, which the rest of a namespace waits for.
     pub(super) pods: Vec<Uid>,
-    /// Leaves that are deleted when the pods are gone.
+    /// Leaves that are deleted once the pods are gone.
     pub(super) followers: Vec<Leaf>,
-    /// When they are deleted.
+    /// Horizon in which the followers are deleted.
     pub(super) followed: Cell<Option<Horizon>>,
-    /// Why its contents cannot be listed, which holds it up.
+    /// Reason why its contents cannot be listed, which blocks its deletion.
     pub(super) unlisted: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl Container {
         self.inside.is_empty() && self.followers.is_empty()
     }
 
-    /// Reports whether the rest of the contents needs to wait no longer.
+    /// Reports whether the rest of the contents no longer needs to wait for pods.
     pub(super) fn has_no_pods(&self, progress: &Progress) -> bool {
         self.pods.iter().all(|pod| progress.gone.contains(pod))
     }

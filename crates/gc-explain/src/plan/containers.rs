@@ -1,7 +1,7 @@
 //! Contents of namespaces and definitions, which are deleted with them.
 //!
-//! Most of it ends the moment its deletion is requested: it has no finalizers, and nothing depends on it. Such leaves are not
-//! rehearsed, so that a plan costs what its other objects cost.
+//! Most contents are removed as soon as their deletion is requested, because they have no finalizers and no dependents. Such leaves
+//! are not rehearsed, so the cost of a plan depends only on the other objects.
 
 use gc_ownership::{Contents, Leaf, NodeView, Progress};
 use gc_types::{ObjectKey, PropagationPolicy, ResourceId, Uid};
@@ -15,7 +15,7 @@ use crate::catalog::GroupResource;
 use crate::text;
 use crate::unread::UnlistedReason;
 
-/// From this minor version of Kubernetes 1 on, everything else in a namespace waits for its pods.
+/// First minor version of Kubernetes 1 in which everything else in a namespace waits for its pods.
 const PODS_FIRST_MINOR: u32 = 33;
 
 impl Planner<'_> {
@@ -38,14 +38,14 @@ impl Planner<'_> {
             leaves.into_iter().partition(|leaf| is_pod(leaf.resource));
         let nothing_yet = Progress::default();
         for pod in running {
-            // A kubelet may have to confirm its end.
+            // The pod's kubelet may have to confirm its termination.
             match survey_view(self.survey, &pod.uid) {
                 Some(view) if self.holds.silent_kubelet(&view, &nothing_yet).is_some() => others.push(view),
                 _ => self.holds.ends_at_once(pod.uid),
             }
         }
         let is_view_of_pod = |view: &&NodeView| view.key.as_ref().is_some_and(|key| is_pod(key.resource));
-        // Older servers empty a namespace in no order.
+        // Older servers empty a namespace in no particular order.
         let is_ordered = self.facts.server_minor().is_none_or(|minor| minor >= PODS_FIRST_MINOR);
         let pods = others.iter().filter(is_view_of_pod).map(|view| view.uid.clone());
         let pods: Vec<Uid> = pods.filter(|_| is_ordered).collect();
@@ -54,7 +54,7 @@ impl Planner<'_> {
             if pods.is_empty() {
                 self.holds.ends_at_once(leaf.uid);
             } else if leaf.has_owners {
-                // It may end with its owner before.
+                // The leaf may be removed with its owner before that.
                 others.extend(survey_view(self.survey, &leaf.uid));
             } else {
                 followers.push(leaf);
@@ -83,7 +83,7 @@ impl Planner<'_> {
             if let Some(resource) = self.survey.catalog.named(&kind) {
                 self.rehearse_followers(resource.id);
                 contents = self.survey.engine.contents(|instance, _| instance == resource.id);
-                // A resource that only this user may not list is not an obstacle to the server.
+                // If only this user may not list a resource, that does not stop the server.
                 let why = self.survey.unlisted().get(&resource.id);
                 let why = why.filter(|why| matches!(why, UnlistedReason::Failed { code: 500.., .. }));
                 unlisted = why.map(|why| format!("its objects cannot be listed ({why})"));
@@ -104,7 +104,7 @@ impl Planner<'_> {
         )
     }
 
-    /// A definition may take its objects before or after their namespace does: only a rehearsal shows which.
+    /// Rehearses these leaves, because a definition may delete its objects before or after their namespace does.
     fn rehearse_followers(&mut self, resource: ResourceId) {
         let mut both = Vec::new();
         for (uid, container) in &mut self.containers {
@@ -121,7 +121,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The leaves that need not be rehearsed, and everything else.
+    /// Returns the leaves that need not be rehearsed, and everything else.
     fn split(
         &mut self,
         container: &Uid,
@@ -129,7 +129,7 @@ impl Planner<'_> {
         is_plain: impl Fn(&Leaf) -> bool,
     ) -> (Vec<Leaf>, Vec<NodeView>) {
         let begins_at_once = self.begins_at_once(container);
-        // Roots for other reasons are rehearsed; objects that are gone by then do not matter.
+        // Objects that are deleted for another reason are rehearsed; those that are already gone by then do not matter.
         let (leaves, rest): (Vec<Leaf>, Vec<Leaf>) =
             contents.leaves.into_iter().filter(|leaf| !self.holds.is_at_once(&leaf.uid)).partition(|leaf| {
                 let is_root = self.roots.contains_key(&leaf.uid);
@@ -147,7 +147,7 @@ impl Planner<'_> {
             && survey_view(self.survey, &leaf.uid).is_some_and(|view| self.holds.refused(&view).is_some())
     }
 
-    /// Keeps a container with what is in it, which is returned.
+    /// Registers a container, and returns the contents that are rehearsed.
     fn contain(&mut self, uid: &Uid, container: Container, others: Vec<NodeView>) -> Vec<Uid> {
         let inside: Vec<Uid> = others.into_iter().map(|view| view.uid).collect();
         self.containers.insert(uid.clone(), Container { inside: inside.clone(), ..container });

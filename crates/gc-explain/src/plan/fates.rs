@@ -16,7 +16,7 @@ use crate::stuck::Place;
 use crate::survey::Survey;
 use crate::text;
 
-/// The remark on an object whose deletion does not begin before something that is stuck is released, and which is stuck then.
+/// Remark on an object whose deletion begins only after something stuck is released, and which is then stuck itself.
 pub const PUT_OFF: &str = "not deleted before what is stuck is released";
 
 const LATER: &str = "later";
@@ -26,7 +26,7 @@ const LATER_BY_HAND: &str = "later, only when what is stuck is released";
 type Fates = BTreeMap<Uid, Fate>;
 
 impl Planner<'_> {
-    /// Compares what happens at once with what controllers make possible, and both with what may happen in the end.
+    /// Compares the immediate outcome with the one that controllers make possible, and both with the final one.
     pub(super) fn fates(mut self, stages: &Stages) -> BlastRadius {
         let Stages { at_once, in_time, in_the_end, assumed_living, reached, refused } = stages;
         let mut progress = Progress::default();
@@ -36,7 +36,7 @@ impl Planner<'_> {
         let (first, second): (BTreeSet<&Uid>, BTreeSet<&Uid>) =
             (at_once.deleted.iter().collect(), in_time.deleted.iter().collect());
         let stays: BTreeSet<&Uid> = in_time.held.iter().chain(&in_time.terminating).collect();
-        // Objects that remain in use by others even when everything stuck is released.
+        // Objects that others still need even when everything stuck is released.
         let stays_at_last: BTreeSet<&Uid> = in_the_end.held.iter().chain(&in_the_end.terminating).collect();
         let mut fates = Fates::new();
         let concerned = in_the_end.deleted.iter().chain(stays.iter().copied());
@@ -49,7 +49,7 @@ impl Planner<'_> {
             } else if refused.contains_key(uid) || stays.contains(uid) || stays_at_last.contains(uid) {
                 Fate::Stuck
             } else {
-                // It waits for something that is stuck.
+                // The object waits for something that is stuck.
                 Fate::Later
             };
             fates.insert(uid.clone(), fate);
@@ -100,7 +100,7 @@ impl Planner<'_> {
             }
         }
         self.list_items(fates, leaves, &mut radius);
-        // Objects were visited in the order of their UIDs, which says nothing to people.
+        // Objects were visited in the order of their UIDs, which means nothing to people.
         for lines in [&mut radius.recreated, &mut radius.retained_volumes, &mut radius.assumed_living] {
             lines.sort();
         }
@@ -113,7 +113,7 @@ impl Planner<'_> {
         radius
     }
 
-    /// Says why an object is deleted later, or is stuck.
+    /// Explains why an object is deleted later, or is stuck.
     fn remark(
         &mut self,
         view: &NodeView,
@@ -190,7 +190,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Why an object waits that nothing of its own holds.
+    /// Explains why an object waits although it has no finalizers or causes of its own.
     fn waits(&self, uid: &Uid, fate: Fate, will_end: bool, progress: &Progress) -> String {
         if fate == Fate::Stuck {
             return "stuck: it waits for a dependent that is stuck".to_owned();
@@ -211,7 +211,7 @@ impl Planner<'_> {
         format!("{when}: when {}", what.unwrap_or_else(|| "its owner is released".to_owned()))
     }
 
-    /// The objects that were not rehearsed, each with its fate.
+    /// Returns the objects that were not rehearsed, each with its fate.
     fn leaves(&self) -> Vec<FatedLeaf> {
         let at_once = self.holds.at_once();
         let mut leaves: Vec<FatedLeaf> =
@@ -223,7 +223,7 @@ impl Planner<'_> {
             let remark: Option<Arc<str>> = (fate == Fate::Later).then(|| {
                 format!("{when}: when the pods of namespace {} are gone", container.key.name).into()
             });
-            // A definition may have taken it already.
+            // A definition may have deleted it already.
             let followers = container.followers.iter().filter(|leaf| !self.holds.is_at_once(&leaf.uid));
             leaves.extend(followers.map(|leaf| FatedLeaf {
                 uid: leaf.uid.clone(),
@@ -234,8 +234,7 @@ impl Planner<'_> {
         leaves
     }
 
-    /// Collects the objects that controllers and tools create again: those whose controlling owner stays, and those
-    /// that tools track.
+    /// Collects the objects that are recreated: those whose controlling owner stays, and those that tools track.
     fn recreated(&mut self, uid: &Uid, fates: &Fates, recreated: &mut Vec<String>) {
         let is_leaf = !fates.contains_key(uid);
         let owner = self.controller_of(uid);
@@ -250,24 +249,24 @@ impl Planner<'_> {
         });
         // Dependents of an owner that a tool tracks are recreated by the owner.
         let is_root = is_leaf || self.roots.contains_key(uid);
-        // The mark on an object that has a controller is a copy of the controller's.
+        // On an object with a controller, the tool's mark is only a copy of the controller's.
         let recreator = if is_root && !is_controlled { self.survey.engine.recreator_of(uid) } else { None };
         let Some(view) = survey_view(self.survey, uid) else { return };
         let kubernetes = self.kubernetes_recreates(&view);
         let by_owner = living_owner.and_then(|owner| self.owner_recreates(&view, &owner.coordinates));
-        // Nothing to say of an object that nothing creates again.
+        // Objects that nothing recreates need no remark.
         for remark in by_owner.into_iter().chain(recreator.map(Recreator::message)).chain(kubernetes) {
             recreated.push(format!("{}/{}: {remark}", view.kind, view.name));
             self.remarks.entry(uid.clone()).or_default().push(remark);
         }
     }
 
-    /// Describes the reaction of a living owner to the deletion of a dependent. Of controllers that are not
-    /// Kubernetes' own nothing is known.
+    /// Describes how a living owner reacts to the deletion of a dependent. The behaviour of controllers outside Kubernetes is
+    /// unknown.
     pub(super) fn owner_recreates(&self, view: &NodeView, owner: &Coordinates) -> Option<String> {
         let key = view.key.as_ref()?;
         let is_current = match (self.resource_of(key), &*owner.kind, is_of_kubernetes(owner)) {
-            // Only the newest one: the others are what a rollback would need.
+            // Only the newest is recreated; the others are the history for rollbacks.
             (("apps", "replicasets"), "Deployment", true) => self.is_current_set(key, owner),
             (("apps", "controllerrevisions"), "StatefulSet" | "DaemonSet", true) => {
                 self.is_current_revision(key, owner)
@@ -289,7 +288,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Reports whether a ReplicaSet is of the present revision of its Deployment; `None` if that cannot be read.
+    /// Reports whether a ReplicaSet is the current revision of its Deployment; `None` if that cannot be read.
     fn is_current_set(&self, key: &ObjectKey, owner: &Coordinates) -> Option<bool> {
         const REVISION: &str = "deployment.kubernetes.io/revision";
         let read = |resource: &str, name: &str| {
@@ -299,8 +298,7 @@ impl Planner<'_> {
         Some(set?.annotation(REVISION) == deployment?.annotation(REVISION))
     }
 
-    /// Reports whether a ControllerRevision is the present one of its StatefulSet or DaemonSet; `None` if that cannot be
-    /// read.
+    /// Reports whether a ControllerRevision is the current one of its StatefulSet or DaemonSet; `None` if that cannot be read.
     fn is_current_revision(&self, key: &ObjectKey, owner: &Coordinates) -> Option<bool> {
         let revisions = GroupResource::new("apps", "controllerrevisions");
         let number = |revision: &crate::Object| revision.number("/revision").unwrap_or_default();
@@ -313,12 +311,12 @@ impl Planner<'_> {
         newest.map(|newest| newest.name() == &*key.name)
     }
 
-    /// The owner of an object that controls it.
+    /// Returns the controlling owner of an object.
     pub(super) fn controller_of(&self, uid: &Uid) -> Option<OwnerReference> {
         self.survey.engine.owners_of(uid).into_iter().find(|owner| owner.controller == Some(true))
     }
 
-    /// Reports whether the owner of an object is a Job that has finished, which creates no pods any more.
+    /// Reports whether the owner of an object is a finished Job, which creates no more pods.
     pub(super) fn is_finished_job(&self, owner: &Coordinates, dependent: &Uid) -> bool {
         if !is_of_batch(owner, "Job") {
             return false;
@@ -331,7 +329,7 @@ impl Planner<'_> {
         })
     }
 
-    /// The admission webhooks and policies that may still refuse some of these deletions, each with of how many objects.
+    /// Returns the admission webhooks and policies that may still refuse some of these deletions, each with the number of objects.
     fn deciding_webhooks<'u>(&self, going: impl Iterator<Item = &'u Uid>) -> (Vec<String>, Vec<Place>) {
         let admission = self.holds.admission();
         let mut deciding: BTreeMap<String, (usize, Decider<'_, '_>)> = BTreeMap::new();
@@ -380,7 +378,7 @@ impl Planner<'_> {
         (deciding.into_iter().map(line).collect(), undecided)
     }
 
-    /// Returns the Kubernetes controller that creates an object again after its deletion.
+    /// Returns the Kubernetes controller that recreates an object.
     fn kubernetes_recreates(&self, view: &NodeView) -> Option<String> {
         let is_asked =
             self.roots.get(&view.uid).is_some_and(|root| root.reasons.contains(&DeletionCause::Asked));
@@ -443,11 +441,11 @@ impl Planner<'_> {
     }
 }
 
-/// A leaf with what becomes of it.
+/// A leaf with its fate.
 struct FatedLeaf {
     uid: Uid,
     fate: Fate,
-    /// Why it is later, if it is.
+    /// Reason for a later deletion, if it is later.
     follows: Option<Arc<str>>,
 }
 
@@ -469,7 +467,7 @@ fn is_of_batch(owner: &Coordinates, kind: &str) -> bool {
     *owner.kind == *kind && owner.api_version.split('/').next() == Some("batch")
 }
 
-/// Kinds of Kubernetes whose controllers create their dependents again.
+/// Built-in kinds whose controllers recreate their dependents.
 const RECREATING: [(&str, (&str, &str)); 7] = [
     ("DaemonSet", ("", "pods")),
     ("Job", ("", "pods")),
@@ -480,13 +478,13 @@ const RECREATING: [(&str, (&str, &str)); 7] = [
     ("Endpoints", ("discovery.k8s.io", "endpointslices")),
 ];
 
-/// Reports whether an owner is of a group of Kubernetes itself.
+/// Reports whether an owner belongs to an API group of Kubernetes itself.
 fn is_of_kubernetes(owner: &Coordinates) -> bool {
     let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
     matches!(group, "" | "apps" | "batch" | "autoscaling")
 }
 
-/// A CronJob creates a Job when one is due, and none in place of one that is deleted.
+/// Reports whether an owner is a CronJob, which creates Jobs on schedule and does not replace deleted ones.
 fn is_cron_job(owner: &Coordinates) -> bool {
     is_of_batch(owner, "CronJob")
 }

@@ -1,4 +1,4 @@
-//! Holds of a terminating object, other than its dependents.
+//! Reasons other than dependents that keep a terminating object.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::finalizers::{self, Controller};
 use crate::stuck::{self, Code};
 use crate::survey::Survey;
 
-/// Finalizers that Kubernetes removes by itself as soon as what they wait for is done.
+/// Finalizers that Kubernetes removes by itself as soon as their condition is met.
 const SELF_RELEASING: [&str; 6] = [
     "batch.kubernetes.io/job-tracking",
     "customresourcecleanup.apiextensions.k8s.io",
@@ -28,10 +28,10 @@ const SELF_RELEASING: [&str; 6] = [
 ];
 const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
-/// Time for a working controller to remove its finalizer, before the plan expects it to stay.
+/// Time that a plan gives a working controller to remove its finalizer, before expecting it to stay.
 const CONTROLLER_PATIENCE_MILLISECONDS: i64 = 600_000;
 
-/// A user of a claim.
+/// A pod that uses a claim.
 #[derive(Clone, Debug)]
 pub(super) struct User {
     pub(super) uid: Uid,
@@ -41,14 +41,14 @@ pub(super) struct User {
 pub(super) struct Holds<'a> {
     survey: &'a Survey,
     facts: &'a Facts,
-    /// Objects that are stuck for reasons that no plan changes; computed when something is being deleted already.
+    /// Objects that are stuck for reasons that no plan changes; computed only if something is terminating already.
     stuck: OnceCell<BTreeMap<Uid, String>>,
-    /// Leaves that are gone before anything else happens. All that depends on a large namespace is looked up here several times:
-    /// a hash is found several times as fast as in a sorted list.
+    /// Leaves that are gone before anything else happens. A hash set, because all dependents of a large namespace are
+    /// queried here several times, and a hash lookup is several times as fast as one in a sorted list.
     at_once: HashSet<Uid, FixedState>,
-    /// Pods with the node that the plan deletes.
+    /// Nodes that the plan deletes, by the UID of each pod on them.
     nodes: BTreeMap<Uid, Uid>,
-    /// Volumes whose storage nothing deletes, with the reason.
+    /// Volumes whose storage is never deleted, with the reason.
     kept_storage: BTreeMap<Uid, String>,
     /// Nodes whose kubelet does not report, with the reason.
     silent_nodes: OnceCell<BTreeMap<String, String>>,
@@ -73,12 +73,12 @@ impl<'a> Holds<'a> {
         }
     }
 
-    /// A leaf is gone before anything else happens.
+    /// Records a leaf that is gone before anything else happens.
     pub(super) fn ends_at_once(&mut self, uid: Uid) {
         self.at_once.insert(uid);
     }
 
-    /// The leaves that are gone before anything else happens, in no order: whoever shows them sorts them.
+    /// Returns the leaves that are gone before anything else happens, in no particular order; callers sort them for display.
     pub(super) fn at_once(&self) -> impl Iterator<Item = &Uid> {
         self.at_once.iter()
     }
@@ -87,22 +87,22 @@ impl<'a> Holds<'a> {
         self.at_once.contains(uid)
     }
 
-    /// The plan deletes the node of a pod.
+    /// Records that the plan deletes the node of a pod.
     pub(super) fn on_node(&mut self, pod: Uid, node: Uid) {
         self.nodes.insert(pod, node);
     }
 
-    /// Nothing deletes the storage of a volume, which stays with it.
+    /// Records that nothing deletes the storage of a volume, so the volume stays with it.
     pub(super) fn keeps_storage(&mut self, volume: Uid, why: String) {
         self.kept_storage.insert(volume, why);
     }
 
-    /// Why the storage of a volume is not deleted.
+    /// Explains why the storage of a volume is not deleted.
     pub(super) fn kept_storage(&self, volume: &Uid) -> Option<&str> {
         self.kept_storage.get(volume).map(String::as_str)
     }
 
-    /// Why an object is stuck already, if no controller is to be waited for.
+    /// Explains why an object is stuck already, unless it only waits for a controller.
     pub(super) fn stuck(&self, view: &NodeView, progress: &Progress) -> Option<&str> {
         if !view.deletion.deleting || self.is_node_gone(view, progress) {
             return None;
@@ -115,7 +115,7 @@ impl<'a> Holds<'a> {
         self.nodes.get(&pod.uid).is_some_and(|node| progress.gone.contains(node))
     }
 
-    /// Why no kubelet confirms the end of a pod.
+    /// Explains why no kubelet confirms the end of a pod.
     pub(super) fn silent_kubelet(&self, view: &NodeView, progress: &Progress) -> Option<String> {
         let pods = GroupResource::new("", "pods");
         let key = view.key.as_ref()?;
@@ -139,7 +139,7 @@ impl<'a> Holds<'a> {
         &self.admission
     }
 
-    /// Why no request to delete an object can succeed. What is being deleted already needs none.
+    /// Explains why no request to delete an object can succeed. Objects that are terminating already need none.
     pub(super) fn refused(&self, view: &NodeView) -> Option<String> {
         let key = view.key.as_ref().filter(|_| !view.deletion.deleting)?;
         if self.admission.is_free(Operation::Delete, key.resource) {
@@ -148,7 +148,7 @@ impl<'a> Holds<'a> {
         self.admission.refuses(key).or_else(|| self.facts.refused(&view.uid).map(str::to_owned))
     }
 
-    /// Why no request to remove references to owners from an object can succeed.
+    /// Explains why no request to remove owner references from an object can succeed.
     pub(super) fn unreleasable(&self, key: &ObjectKey) -> Option<String> {
         if self.admission.is_free(Operation::Update, key.resource) {
             return None;
@@ -156,7 +156,7 @@ impl<'a> Holds<'a> {
         self.admission.refusal(Operation::Update, key).map(|refusal| refusal.why)
     }
 
-    /// A node without the condition has no controller that looks after it, and says nothing.
+    /// Returns the nodes with a silent kubelet. A node without the condition is not counted, because no controller monitors it.
     fn find_silent_nodes(&self) -> BTreeMap<String, String> {
         let nodes = self.facts.all(&GroupResource::new("", "nodes"), "").iter();
         let silent = nodes.filter(|node| !node.is_true("Ready")).filter_map(|node| {
@@ -178,8 +178,7 @@ impl<'a> Holds<'a> {
             let is_of_admission =
                 matches!(row.cause.code, Code::AdmissionPolicyRefuses | Code::AdmissionWebhookFails);
             for (place, _) in &row.objects {
-                // Objects that wait for something which admission keeps are rehearsed; a namespace reports failures
-                // itself.
+                // Objects that wait for something that admission protects are rehearsed; a namespace reports failures itself.
                 if is_of_admission && place.kind != "Namespace" {
                     continue;
                 }
@@ -189,7 +188,7 @@ impl<'a> Holds<'a> {
         stuck
     }
 
-    /// Reports whether an object that is deleted stays for now.
+    /// Reports whether a deleted object remains for now.
     pub(super) fn is_held(
         &self,
         horizon: Horizon,
@@ -219,7 +218,7 @@ impl<'a> Holds<'a> {
         })
     }
 
-    /// The finalizers of an object that Kubernetes does not remove by itself.
+    /// Returns the finalizers of an object that Kubernetes does not remove by itself.
     pub(super) fn foreign(&self, key: &ObjectKey) -> impl Iterator<Item = &'a String> {
         let finalizers = self.survey.finalizers(key).iter();
         finalizers.filter(|finalizer| !SELF_RELEASING.contains(&finalizer.as_str()))
@@ -242,7 +241,7 @@ impl<'a> Holds<'a> {
         works.filter(|_| waits < CONTROLLER_PATIENCE_MILLISECONDS)
     }
 
-    /// The pods that use a claim and stay.
+    /// Returns the pods that use a claim and are not deleted.
     pub(super) fn staying_users(&self, key: &ObjectKey, progress: &Progress) -> Vec<User> {
         let known = self.users.borrow().get(key).cloned();
         let users = known.unwrap_or_else(|| {
@@ -258,7 +257,7 @@ impl<'a> Holds<'a> {
         users.iter().filter(|user| !is_gone(&user.uid)).cloned().collect()
     }
 
-    /// The claim that a volume is bound to and that stays.
+    /// Returns the claim that a volume is bound to, if the claim is not deleted.
     pub(super) fn staying_claim(&self, key: &ObjectKey, progress: &Progress) -> Option<String> {
         let volume = self.facts.present(&GroupResource::new("", "persistentvolumes"), "", &key.name)?;
         let (namespace, name) = (volume.text("/spec/claimRef/namespace"), volume.text("/spec/claimRef/name"));
@@ -275,7 +274,7 @@ impl<'a> Holds<'a> {
     }
 }
 
-/// Reports whether a cause is that no garbage collector acts: a plan assumes that one is at work.
+/// Reports whether the cause is a missing garbage collector, which a plan assumes to be running.
 fn is_for_collector(code: Code) -> bool {
     matches!(code, Code::CollectorAbsent | Code::DependentNotDeleted | Code::ForegroundFinalizerApplied)
 }

@@ -1,4 +1,4 @@
-//! Deletions that follow from others by rules other than ownership, and the cascades over them.
+//! Deletions that follow by rules other than ownership, and the cascades that result.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,15 +23,15 @@ pub(super) struct Root {
     pub(super) reasons: Vec<DeletionCause>,
 }
 
-/// A volume whose claim the deletion reaches.
+/// A volume whose claim is deleted.
 pub(super) struct ReachedVolume {
     pub(super) claim: Uid,
     pub(super) volume: LostVolume,
-    /// True if it stays with its storage.
+    /// True if it stays, with its storage.
     pub(super) stays: bool,
 }
 
-/// A remark about an object that holds if another one is deleted.
+/// A remark about an object that applies if another one is deleted.
 pub(super) struct Consequence {
     pub(super) cause: Uid,
     pub(super) of: Uid,
@@ -43,12 +43,12 @@ pub(super) struct Planner<'a> {
     pub(super) facts: &'a Facts,
     pub(super) roots: BTreeMap<Uid, Root>,
     pub(super) containers: BTreeMap<Uid, Container>,
-    /// Contents that are not rehearsed.
+    /// Number of contents that are not rehearsed.
     pub(super) leaves: usize,
     pub(super) volumes: Vec<ReachedVolume>,
     /// Remarks about an object, in order.
     pub(super) remarks: BTreeMap<Uid, Vec<String>>,
-    /// Remarks about an object if another one is deleted.
+    /// Remarks about an object that apply if another one is deleted.
     pub(super) consequences: Vec<Consequence>,
     pub(super) holds: Holds<'a>,
 }
@@ -72,7 +72,7 @@ impl<'a> Planner<'a> {
         planner
     }
 
-    /// Nothing is rehearsed before everything that the rehearsal depends on was read: until then, the plan is empty.
+    /// Plans the deletions. Rehearses nothing until all required facts have been read; until then, the plan is empty.
     pub(super) fn plan(mut self, limit: usize) -> Result<BlastRadius, PlanError> {
         self.reach(limit)?;
         if self.facts.has_needs() {
@@ -101,26 +101,26 @@ impl<'a> Planner<'a> {
         Ok(self.fates(&Stages { at_once, in_time, in_the_end, assumed_living, reached, refused }))
     }
 
-    /// The roots that are rehearsed.
+    /// Returns the roots that are rehearsed.
     pub(super) fn candidates(&self) -> Vec<Uid> {
         self.roots
             .iter()
             .filter(|(uid, _)| !self.holds.is_at_once(uid))
-            // Objects that a survey of one namespace has not seen cannot be planned.
+            // A survey of one namespace cannot plan for objects that it has not seen.
             .filter(|(uid, root)| self.survey.engine.key_of(uid).as_ref() == Some(&root.key))
             .map(|(uid, _)| uid.clone())
             .collect()
     }
 
-    /// Evaluates every rule that a rehearsal applies, so that the facts they lack are requested in one round instead of one
-    /// object after the other. Rules note what they lack; their results are ignored here.
+    /// Evaluates every rule that a rehearsal applies, so that missing facts are requested in one round instead of one object at a
+    /// time. Rules record the facts they lack; their results are ignored here.
     fn prefetch_facts(&self, candidates: &[Uid]) {
         let nothing_yet = Progress::default();
         for (uid, root) in &self.roots {
             let Some(owner) = self.controller_of(uid) else { continue };
-            // Whether a Job replaces its pod depends on its conditions.
+            // The Job's conditions decide whether it replaces its pod.
             let _ = self.is_finished_job(&owner.coordinates, uid);
-            // What else goes mostly has an owner that goes with it.
+            // Other deleted objects mostly have an owner that is deleted with them.
             if root.reasons.contains(&DeletionCause::Asked)
                 && let Some(view) = survey_view(self.survey, uid)
             {
@@ -142,7 +142,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Follows everything that may be deleted to what is deleted because of it.
+    /// Follows deletions to everything that is deleted because of them.
     pub(super) fn reach(&mut self, limit: usize) -> Result<(), PlanError> {
         let (mut seen, mut open) = (BTreeSet::new(), self.roots.keys().cloned().collect::<Vec<Uid>>());
         while let Some(uid) = open.pop() {
@@ -160,7 +160,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// These objects and everything that depends on them.
+    /// Returns these objects and all their direct and indirect dependents.
     fn below<'u>(&self, roots: impl Iterator<Item = &'u Uid>) -> BTreeSet<Uid> {
         let (mut seen, mut open) = (BTreeSet::new(), roots.cloned().collect::<Vec<Uid>>());
         while let Some(uid) = open.pop() {
@@ -185,7 +185,7 @@ impl<'a> Planner<'a> {
     ) {
         let is_asked = reason == DeletionCause::Asked;
         let is_terminating = || survey_view(self.survey, uid).is_some_and(|view| view.deletion.deleting);
-        // kube-apiserver pays no attention to the policy of the request that begins the deletion of a definition.
+        // kube-apiserver ignores the propagation policy of a request that begins the deletion of a definition.
         let is_ignored = self.resource_of(key) == DEFINITIONS && !is_terminating();
         let policy = policy.filter(|_| !is_ignored);
         let root = self.roots.entry(uid.clone()).or_insert_with(|| Root {
@@ -201,7 +201,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Everything that Kubernetes deletes because an object is deleted, other than its dependents.
+    /// Returns everything that Kubernetes deletes because of an object's deletion, other than its dependents.
     fn follow(&mut self, view: &NodeView) -> Vec<Uid> {
         let Some(key) = view.key.clone() else { return Vec::new() };
         match self.resource_of(&key) {
@@ -233,7 +233,7 @@ impl<'a> Planner<'a> {
         found
     }
 
-    /// The volume of a claim: it is deleted after it, or only released if it is being deleted already.
+    /// Returns the volume of a claim: it is deleted after the claim, or only released if it is terminating already.
     fn claim(&mut self, uid: &Uid, key: &ObjectKey) -> Option<Uid> {
         let (claims, volumes) =
             (GroupResource::new("", "persistentvolumeclaims"), GroupResource::new("", "persistentvolumes"));
@@ -247,7 +247,7 @@ impl<'a> Planner<'a> {
         let policy = volume.text("/spec/persistentVolumeReclaimPolicy");
         let is_deleted = policy == "Delete";
         let deleter = is_deleted.then(|| storage::deleter(volume, facts));
-        // A volume that is recycled stays, and its data does not.
+        // A recycled volume stays, but its data does not.
         let is_retained = !is_deleted && policy != "Recycle";
         let stays = is_retained || matches!(deleter, Some(Deleter::Missing(_)));
         let lost = LostVolume {
@@ -256,7 +256,7 @@ impl<'a> Planner<'a> {
             bytes: parse_quantity(volume.text("/spec/capacity/storage")),
         };
         self.volumes.push(ReachedVolume { claim: uid.clone(), volume: lost, stays });
-        // Where nothing can delete its storage and no driver ever will, a volume is marked Failed, and not deleted.
+        // If nothing can delete its storage, now or ever, a volume is marked Failed and stays.
         let fails = matches!(deleter, Some(Deleter::Missing(_))) && !storage::has_driver(volume);
         if (!is_deleted || fails) && !volume.is_terminating() {
             return None;
@@ -282,7 +282,8 @@ impl<'a> Planner<'a> {
         Some(volume)
     }
 
-    /// The Endpoints of a Service have its name in place of a reference: the endpoints controller deletes them.
+    /// Returns the Endpoints of a Service, which the endpoints controller deletes. They have the same name instead of an owner
+    /// reference.
     fn service(&mut self, uid: &Uid, key: &ObjectKey) -> Option<Uid> {
         let name = GroupResource::new("", "endpoints");
         let id = self.survey.catalog.named(&name)?.id;
@@ -309,7 +310,7 @@ impl<'a> Planner<'a> {
         progress.marked.contains(uid) || is_terminating()
     }
 
-    /// Reports whether the deletion of what follows the pods of a container has begun.
+    /// Reports whether the contents that wait for the pods of a container are being deleted.
     fn is_followed(&self, uid: &Uid, container: &Container, progress: &Progress) -> bool {
         self.is_marked(uid, progress) && container.has_no_pods(progress)
     }
@@ -324,18 +325,18 @@ impl<'a> Planner<'a> {
         is_filled || self.holds.is_held(horizon, progress, uid, has_finalizers)
     }
 
-    /// The policy of the requests that empty a container: namespaces are emptied in the background; that of definitions names none, so
-    /// that finalizers of another policy stay.
+    /// Returns the propagation policy of the requests that empty a container. Namespaces use background; requests for definitions
+    /// name none, so finalizers of another policy stay.
     pub(super) fn policy_within(&self, container: &Uid) -> Option<PropagationPolicy> {
         let key = self.survey.engine.key_of(container);
         let is_definition = key.is_some_and(|key| self.resource_of(&key) == DEFINITIONS);
         (!is_definition).then_some(PropagationPolicy::Background)
     }
 
-    /// The roots whose deletion begins at this state of things, each with the policy that it is asked for with.
+    /// Returns the roots whose deletion has begun at this point, each with its requested propagation policy.
     fn begun(&self, progress: &Progress) -> Vec<(Uid, Option<PropagationPolicy>)> {
         let mut begun = Vec::new();
-        // Of a container it is found out once what is due in it.
+        // Evaluated once per container.
         let mut known: BTreeMap<(Uid, bool), bool> = BTreeMap::new();
         let mut is_due = |reason: &'_ DeletionCause| match reason {
             DeletionCause::Contained { container, follows_pods } => *known
@@ -348,7 +349,7 @@ impl<'a> Planner<'a> {
             if due.iter().any(|reason| matches!(reason, DeletionCause::Asked | DeletionCause::Gone(_))) {
                 begun.push((uid.clone(), root.policy));
             }
-            // Whatever was asked for before.
+            // Emptying a container requests the deletion again, whatever was requested before.
             begun.extend(due.iter().filter_map(|reason| match reason {
                 DeletionCause::Contained { container, .. } => {
                     Some((uid.clone(), self.policy_within(container)))
@@ -364,14 +365,14 @@ impl<'a> Planner<'a> {
 struct At<'p, 'a> {
     planner: &'p Planner<'a>,
     horizon: Horizon,
-    /// The roots whose deletion has begun.
+    /// Roots whose deletion has begun.
     begun: RefCell<BTreeSet<Uid>>,
-    /// The objects whose deletion, or whose release from an owner, was refused.
+    /// Objects whose deletion, or whose release from an owner, was refused.
     refused: RefCell<BTreeMap<Uid, String>>,
 }
 
 impl At<'_, '_> {
-    /// Reports whether this is refused for now, with its reason kept.
+    /// Records a refusal, and reports whether there was one.
     fn note_refusal(&self, uid: &Uid, why: Option<String>) -> bool {
         let why = why.filter(|_| self.horizon != Horizon::InTheEnd);
         let is_refused = why.is_some();
@@ -419,15 +420,15 @@ pub(super) struct Stages {
     pub(super) at_once: StageEnd,
     pub(super) in_time: StageEnd,
     pub(super) in_the_end: StageEnd,
-    /// Owners that could not be looked up and count as living.
+    /// Owners that could not be resolved and count as living.
     pub(super) assumed_living: Vec<Uid>,
-    /// Deleted objects, and everything that depends on them.
+    /// Deleted objects, and all their dependents.
     pub(super) reached: BTreeSet<Uid>,
     /// Objects whose deletion, or whose release from an owner, is refused, with the reason.
     pub(super) refused: BTreeMap<Uid, String>,
 }
 
-/// An object of a survey, if it was seen.
+/// Returns an object of a survey, if the survey has it.
 pub(super) fn survey_view(survey: &Survey, uid: &Uid) -> Option<NodeView> {
     survey.engine.view_of(uid).filter(|view| view.presence == Presence::Observed)
 }

@@ -16,12 +16,12 @@ const POD: ResourceId = ResourceId(1);
 const CONFIG_MAP: ResourceId = ResourceId(2);
 const SERVICE: ResourceId = ResourceId(3);
 
-/// The namespace `n` with these objects: resource, name, owner, finalizer.
+/// Creates a survey of namespace `n` with these objects: resource, name, owner, finalizer.
 fn survey(objects: &[(ResourceId, String, Option<&str>, Option<&str>)]) -> Survey {
     survey_of(r#"{"items":[]}"#, objects)
 }
 
-/// The same on a server with these groups.
+/// Creates the same survey on a server with these API groups.
 fn survey_of(groups: &str, objects: &[(ResourceId, String, Option<&str>, Option<&str>)]) -> Survey {
     let catalog = Catalog::read(CORE.as_bytes(), groups.as_bytes()).unwrap();
     let mut survey = Survey::new(catalog, Timestamp(1_000));
@@ -46,12 +46,12 @@ fn namespace() -> Target {
     Target { key, uid: Uid::new("n"), policy: Some(PropagationPolicy::Background) }
 }
 
-/// The plan where nothing else exists, and how often it was asked for what.
+/// Returns the plan for a cluster with nothing else.
 fn planned(survey: &Survey, targets: &[Target]) -> BlastRadius {
     planned_with(Facts::at(Timestamp(1_000)), survey, targets)
 }
 
-/// The plan where nothing exists but what these facts have.
+/// Returns the plan for a cluster with nothing but these facts.
 fn planned_with(mut facts: Facts, survey: &Survey, targets: &[Target]) -> BlastRadius {
     loop {
         let radius = plan(survey, &facts, targets, 100_000).unwrap();
@@ -73,12 +73,12 @@ fn planned_with(mut facts: Facts, survey: &Survey, targets: &[Target]) -> BlastR
     }
 }
 
-/// `name fate` of each object.
+/// Formats each object as `name fate`.
 fn fates(radius: &BlastRadius) -> Vec<String> {
     radius.items.iter().map(|item| format!("{} {}", item.name, item.fate.name())).collect()
 }
 
-/// However many leaves a namespace has, only the other objects are rehearsed.
+/// Only objects other than leaves are rehearsed, however many leaves a namespace has.
 #[test]
 fn leaves_are_not_rehearsed() {
     for leaves in [10, 1_000] {
@@ -103,7 +103,7 @@ fn leaves_are_not_rehearsed() {
     }
 }
 
-/// The rest of a namespace waits for its pods; a leaf with an owner may end before.
+/// The rest of a namespace waits for its pods, but a leaf with an owner may be deleted earlier.
 #[test]
 fn leaves_wait_for_pods() {
     let survey = survey(&[
@@ -121,7 +121,7 @@ fn leaves_wait_for_pods() {
     assert!(radius.items[..3].iter().all(|item| item.remarks == [remark]), "{:?}", radius.items);
 }
 
-/// Before 1.33, a namespace is emptied in no order: what is beside a pod that is held goes at once.
+/// Before 1.33, a namespace is emptied in no particular order, so a blocked pod does not delay the others.
 #[test]
 fn an_older_server_empties_a_namespace_in_no_order() {
     let survey = survey(&[
@@ -136,7 +136,7 @@ fn an_older_server_empties_a_namespace_in_no_order() {
     }
 }
 
-/// The plan of what the server refuses says so, and is about the rest.
+/// A plan reports what the server refuses, and continues with the rest.
 #[test]
 fn what_the_server_never_deletes_is_refused() {
     let mut survey = survey(&[]);
@@ -155,7 +155,7 @@ fn what_the_server_never_deletes_is_refused() {
     );
 }
 
-/// A mark of a tool on an object with a controller is a copy of the controller's; some objects Kubernetes itself creates again.
+/// A tool's mark on an object with a controller is only a copy; some objects are recreated by Kubernetes itself.
 #[test]
 fn what_is_recreated_is_said_of_what_it_is_about() {
     let mut survey = survey(&[]);
@@ -184,7 +184,7 @@ fn what_is_recreated_is_said_of_what_it_is_about() {
     assert!(recreated(&[target("kube-root-ca.crt")]).contains(&publisher.to_owned()));
 }
 
-/// A Job that has finished creates no pods in place of those that are deleted; one that works does.
+/// A finished Job does not replace deleted pods; a running one does.
 #[test]
 fn the_pods_of_a_finished_job_are_not_recreated() {
     let batch = r#"{"items":[{"metadata":{"name":"batch"},"versions":[{"version":"v1","freshness":"Current","resources":[
@@ -202,7 +202,7 @@ fn the_pods_of_a_finished_job_are_not_recreated() {
     let key = ObjectKey { resource: POD, namespace: "n".into(), name: "j-1".into() };
     let target = Target { key, uid: Uid::new("j-1"), policy: Some(PropagationPolicy::Background) };
     let again = Some("Pod/j-1: Job j will recreate this");
-    // Where it cannot be read, too.
+    // The same applies if the Job cannot be read.
     assert_eq!(planned(&survey, std::slice::from_ref(&target)).recreated.first().map(String::as_str), again);
     for (condition, expected) in [("Complete", None), ("Failed", None), ("Suspended", again)] {
         let mut facts = Facts::at(Timestamp(1_000));
@@ -214,7 +214,7 @@ fn the_pods_of_a_finished_job_are_not_recreated() {
     }
 }
 
-/// "Will recreate" is a promise: it is made of what the controllers of Kubernetes make, and of revisions that were read.
+/// "Will recreate" is a promise: only for objects of Kubernetes' own controllers, and for revisions that were read.
 #[test]
 fn promises_need_evidence() {
     let apps = r#"{"items":[{"metadata":{"name":"apps"},"versions":[{"version":"v1","freshness":"Current","resources":[
@@ -265,7 +265,7 @@ fn promises_need_evidence() {
     }
 }
 
-/// The data of a volume is retained by policy Retain alone: a volume that is recycled stays, and its data does not.
+/// Only reclaim policy Retain keeps the data of a volume: a recycled volume stays, but its data does not.
 #[test]
 fn only_retained_data_is_not_lost() {
     let storage = r#"{"items":[{"metadata":{"name":""},"versions":[{"version":"v1","freshness":"Current","resources":[
@@ -294,7 +294,7 @@ fn only_retained_data_is_not_lost() {
     }
 }
 
-/// A CronJob creates a Job when one is due, and none in place of one that is deleted; other owners do.
+/// A CronJob creates Jobs on schedule and does not replace deleted ones; other owners do.
 #[test]
 fn a_job_of_a_cron_job_is_not_recreated() {
     let batch = r#"{"items":[{"metadata":{"name":"batch"},"versions":[{"version":"v1","freshness":"Current","resources":[
@@ -320,7 +320,7 @@ fn a_job_of_a_cron_job_is_not_recreated() {
     }
 }
 
-/// The facts of a cluster with one policy that is bound.
+/// Returns the facts of a cluster with one bound policy.
 fn policy(spec: &Value, binding: &Value) -> Facts {
     let mut facts = Facts::at(Timestamp(1_000));
     let group = "admissionregistration.k8s.io";
@@ -357,7 +357,7 @@ fn with_policies(objects: &[(ResourceId, String, Option<&str>, Option<&str>)]) -
     survey_of(named, objects)
 }
 
-/// A policy refuses what its expressions refuse; one that cannot be evaluated is named.
+/// A policy refuses as its expressions say; one that cannot be evaluated is reported by name.
 #[test]
 fn a_policy_refuses_what_its_expressions_refuse() {
     let survey = with_policies(&[(CONFIG_MAP, "a".to_owned(), None, None)]);
@@ -440,7 +440,7 @@ fn a_policy_refuses_what_its_expressions_refuse() {
     }
 }
 
-/// An object that a policy refuses to delete is not marked either; its dependents stay, and so does its container.
+/// If a policy refuses the deletion of an object, the object is not even marked; its dependents and its container stay.
 #[test]
 fn what_a_policy_keeps_stays_with_what_depends_on_it() {
     let survey = with_policies(&[
@@ -464,7 +464,7 @@ fn what_a_policy_keeps_stays_with_what_depends_on_it() {
     }
 }
 
-/// A policy refuses that `a` loses its reference to `c`, which goes; when its other owner is gone as well, it is deleted.
+/// A policy refuses to remove the reference of `a` to `c`, which is deleted; once its other owner is gone as well, `a` is deleted.
 #[test]
 fn a_release_that_a_policy_refuses_puts_off_no_deletion() {
     let mut survey = with_policies(&[]);
@@ -489,7 +489,7 @@ fn a_release_that_a_policy_refuses_puts_off_no_deletion() {
     assert_eq!((radius.stuck, radius.refused), (vec![], vec![]));
 }
 
-/// A foreground deletion that waits for an object which a policy keeps does not end.
+/// A foreground deletion never ends if it waits for an object that a policy protects.
 #[test]
 fn a_foreground_deletion_waits_for_what_a_policy_keeps() {
     let mut survey = with_policies(&[]);
@@ -512,7 +512,7 @@ fn a_foreground_deletion_waits_for_what_a_policy_keeps() {
         json!({"validations": [{"expression": "!has(oldObject.metadata.labels.keep)", "message": "kept"}]});
     for (propagation, expected) in [
         (PropagationPolicy::Foreground, ["a Stuck", "c Stuck"]),
-        // The server takes the finalizer of the first request away.
+        // The server removes the finalizer of the first request.
         (PropagationPolicy::Background, ["c Deleted", "a Stuck"]),
     ] {
         let target = Target { key: key.clone(), uid: Uid::new("c"), policy: Some(propagation) };
@@ -521,7 +521,7 @@ fn a_foreground_deletion_waits_for_what_a_policy_keeps() {
     }
 }
 
-/// The facts of a cluster with one admission webhook; nothing answers for it if `service` does not exist.
+/// Returns the facts of a cluster with one admission webhook; nothing answers for it if `service` does not exist.
 fn webhook(changes: &Value, service: Knowledge<Value>) -> Facts {
     let mut hook = json!({"name": "check.acme.dev", "failurePolicy": "Fail",
         "clientConfig": {"service": {"namespace": "ops", "name": "checker"}},
@@ -542,7 +542,7 @@ fn webhook(changes: &Value, service: Knowledge<Value>) -> Facts {
     facts
 }
 
-/// A webhook that cannot answer refuses what its rules and selectors name, and nothing else.
+/// A webhook that cannot answer refuses everything its rules and selectors match, and nothing else.
 #[test]
 fn a_webhook_that_cannot_answer_refuses_what_it_is_asked_about() {
     let objects = [(CONFIG_MAP, "a".to_owned(), None, None), (CONFIG_MAP, "b".to_owned(), Some("a"), None)];
@@ -593,7 +593,7 @@ fn a_webhook_that_cannot_answer_refuses_what_it_is_asked_about() {
     assert!(!unseen.would_get_stuck());
 }
 
-/// The order decides whether the webhook still answers when it is asked: the plan did not say so.
+/// The plan cannot promise the order, and the order decides whether the webhook still answers when it is called.
 #[test]
 fn a_webhook_whose_service_is_deleted_too_may_leave_the_rest_stuck() {
     let asked = "admission webhook check.acme.dev of checks, about 1 object";

@@ -1,4 +1,4 @@
-//! The objects that rules about numbers protect.
+//! Objects that rules about numbers protect.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,22 +8,22 @@ use crate::catalog::GroupResource;
 use crate::survey::Survey;
 use crate::text;
 
-/// Objects that one ConfigMap lists at most: each takes about 150 bytes of its mebibyte.
+/// Maximum number of objects in one ConfigMap: each takes about 150 bytes of its mebibyte.
 pub const MAX_COUNTED: usize = 5_000;
 
-/// Contents that a namespace has by itself.
+/// Objects that every namespace contains by itself.
 const BY_ITSELF: [(&str, &str); 2] = [("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")];
-/// Resources that say nothing about the use of a namespace.
+/// Resources that are no evidence of a namespace's use.
 const TRACES: [&str; 3] = ["events", "events.events.k8s.io", "leases.coordination.k8s.io"];
 
-/// What to count.
+/// Choice of what to count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counting {
     /// Definitions with objects.
     pub definitions: bool,
     /// Namespaces that are not empty.
     pub namespaces: bool,
-    /// Owners of more dependents than this.
+    /// Owners with more dependents than this.
     pub owners_above: Option<usize>,
 }
 
@@ -34,7 +34,7 @@ impl Counting {
         *self == Self::default()
     }
 
-    /// The flags of `kubegc protect` that count the same.
+    /// Returns the flags with which `kubegc protect` counts the same.
     #[must_use]
     pub fn flags(&self) -> String {
         let mut flags = Vec::new();
@@ -48,9 +48,9 @@ impl Counting {
 /// A protected object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Its kind and name.
+    /// Kind and name.
     pub title: String,
-    /// Why, as the server says it to whoever deletes it.
+    /// Reason, as the server reports it to the user whose deletion it refuses.
     pub why: String,
 }
 
@@ -61,7 +61,7 @@ pub struct Counted {
 )]
 pub struct TooMany(pub usize);
 
-/// Counts in a survey of the whole cluster. The time is said in each message.
+/// Counts in a survey of the whole cluster. Each message includes the time `at`.
 pub fn count(survey: &Survey, counting: &Counting, at: &str) -> Result<BTreeMap<Uid, Counted>, TooMany> {
     let mut found: BTreeMap<Uid, (String, Vec<String>)> = BTreeMap::new();
     let mut add = |survey: &Survey, uid: Uid, why: String| {
@@ -96,7 +96,7 @@ pub fn count(survey: &Survey, counting: &Counting, at: &str) -> Result<BTreeMap<
     Ok(found.into_iter().map(|(uid, found)| (uid, counted(found))).collect())
 }
 
-/// Objects of a resource, by the UID of each.
+/// Returns the objects of a resource, each with its UID.
 fn all_of(survey: &Survey, name: &GroupResource) -> Vec<(Uid, ObjectKey)> {
     let Some(id) = survey.catalog.named(name).map(|resource| resource.id) else { return Vec::new() };
     let views = survey.engine.select(|key| key.resource == id).into_iter();
@@ -109,7 +109,7 @@ fn definitions(survey: &Survey) -> Vec<(Uid, String)> {
     let described = |(uid, key): (Uid, ObjectKey)| {
         let (resource, group) = key.name.split_once('.')?;
         let resource = survey.catalog.named(&GroupResource::new(group, resource))?;
-        // What cannot be counted is not known to be empty.
+        // A namespace whose contents cannot be listed is not known to be empty.
         if survey.unlisted().contains_key(&resource.id) {
             return Some((uid, "its objects cannot be counted".to_owned()));
         }

@@ -1,4 +1,4 @@
-//! Whether the rules on a server are those that were written, and are enforced.
+//! Checks whether the rules on a server are as written, and enforced.
 
 use gc_types::Timestamp;
 use serde_json::Value;
@@ -7,30 +7,30 @@ use super::{COUNTED, COUNTED_AT, Rule, is_ours};
 use crate::object::parse_time;
 use crate::text;
 
-/// Counts older than this are worth a notice.
+/// Age in milliseconds above which counts are worth a notice.
 const OLD_MILLISECONDS: i64 = 86_400_000;
 
-/// A rule of a server.
+/// State of one rule on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The name of its policy.
+    /// Name of its policy.
     pub policy: String,
-    /// Why it does not do what it should, if anything.
+    /// Reasons why it does not work as intended.
     pub faults: Vec<Fault>,
 }
 
-/// A reason for which a rule does not do what it should.
+/// A reason why a rule does not work as intended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// True if deletions pass that should not; otherwise it is worth knowing.
+    /// True if deletions pass that should be refused; otherwise it is only a notice.
     pub is_open: bool,
-    /// For people.
+    /// Message for people.
     pub message: String,
-    /// The command that mends it.
+    /// Command that fixes it.
     pub command: String,
 }
 
-/// The rules of a server, by its policies, its bindings, and the ConfigMap with the counts.
+/// Returns the state of the rules on a server, from its policies, its bindings, and the ConfigMap with the counts.
 #[must_use]
 pub fn status(policies: &[Value], bindings: &[Value], counts: Option<&Value>, now: Timestamp) -> Vec<Status> {
     let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -51,7 +51,7 @@ pub fn status(policies: &[Value], bindings: &[Value], counts: Option<&Value>, no
     names.into_iter().map(one).collect()
 }
 
-/// All faults of all rules.
+/// Returns all faults of all rules.
 pub fn faults(rules: &[Status]) -> impl Iterator<Item = (&str, &Fault)> {
     rules.iter().flat_map(|rule| rule.faults.iter().map(|fault| (rule.policy.as_str(), fault)))
 }
@@ -116,7 +116,7 @@ fn age(counts: Option<&Value>, now: Timestamp) -> Option<Fault> {
     Some(Fault { is_open: false, message, command })
 }
 
-/// Reports whether a value has everything of another; a server adds defaults.
+/// Reports whether a value contains all of another; servers add defaults.
 fn contains(actual: &Value, expected: &Value) -> bool {
     match (actual, expected) {
         (Value::Object(actual), Value::Object(expected)) => expected

@@ -52,7 +52,7 @@ fn a_rule_is_faulty_where_it_does_not_deny() {
         messages(std::slice::from_ref(policy), std::slice::from_ref(binding), None)
     };
     assert_eq!(all(&policy, &binding), []);
-    // A server adds defaults.
+    // Servers add defaults.
     let mut with_defaults = policy.clone();
     with_defaults["spec"]["matchConstraints"]["matchPolicy"] = json!("Equivalent");
     assert_eq!(all(&with_defaults, &binding), []);
@@ -64,7 +64,7 @@ fn a_rule_is_faulty_where_it_does_not_deny() {
     assert_eq!(all(&changed, &binding), [(false, "it was changed, or written by another version".into())]);
     assert!(messages(std::slice::from_ref(&policy), &[], None)[0].0);
     assert!(messages(&[], &[binding], None)[0].0);
-    // Policies of others are theirs.
+    // Policies that kubegc did not create are not its business.
     let mut other = policy;
     other["metadata"]["name"] = json!("kubegc-protection");
     assert_eq!(messages(&[other], &[], None), []);

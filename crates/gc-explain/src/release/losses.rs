@@ -1,14 +1,14 @@
-//! Names that an object has for things outside of the cluster.
+//! Names in an object that refer to things outside the cluster.
 
 use serde_json::Value;
 
 use crate::object::Object;
 
-/// Values of one field that are shown at most.
+/// Maximum number of values shown for one field.
 const SHOWN: usize = 5;
 
-/// Fields in which objects name things outside of the cluster: of Kubernetes, and of what many operators have in common. A star stands
-/// for each item of a list.
+/// Fields in which objects name things outside the cluster: those of Kubernetes, and those that many operators have in common. A
+/// `*` stands for each item of a list.
 const FIELDS: &[&str] = &[
     "/status/loadBalancer/ingress/*/hostname",
     "/status/loadBalancer/ingress/*/ip",
@@ -27,14 +27,14 @@ const FIELDS: &[&str] = &[
     "/status/externalRef",
     "/spec/dnsName",
 ];
-/// Annotations that do, by the software that writes them.
+/// Annotations that name such things, by the software that writes them.
 const ANNOTATIONS: &[&str] = &[
     "crossplane.io/external-name",
     "serviceoperator.azure.com/resource-id",
     "external-dns.alpha.kubernetes.io/hostname",
 ];
 
-/// The names, each as `field: value`.
+/// Returns the names, each as `field: value`.
 pub(super) fn named(object: &Object) -> Vec<String> {
     let mut lines = Vec::new();
     for field in FIELDS {

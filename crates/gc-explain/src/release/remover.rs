@@ -1,4 +1,4 @@
-//! Whether the controller of a finalizer lives.
+//! Evidence of whether the controller of a finalizer is alive.
 
 use crate::catalog::GroupResource;
 use crate::facts::Knowledge;
@@ -8,11 +8,11 @@ use crate::object::Object;
 use crate::stuck::Diagnosis;
 use crate::text;
 
-/// A field manager that wrote to the object within this time after the deletion lives.
+/// A field manager that wrote to the object after the deletion and within this time is alive.
 const RECENT_MILLISECONDS: i64 = 600_000;
-/// Field managers that begin so are people with a tool.
+/// Prefixes of field managers that are people using a tool.
 const TOOLS: [&str; 4] = ["kubectl", "kubegc", "helm", "Mozilla"];
-/// The lists that are searched for controllers.
+/// Lists that are searched for controllers.
 const WORKLOADS: [(&str, &str); 4] = [
     ("apps", "deployments"),
     ("apps", "statefulsets"),
@@ -20,21 +20,21 @@ const WORKLOADS: [(&str, &str); 4] = [
     ("coordination.k8s.io", "leases"),
 ];
 
-/// Whether the controller of a finalizer lives, with the evidence.
+/// State of the controller of a finalizer, with the evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// It does.
+    /// The controller is alive.
     Lives(String),
-    /// It was found, and does not work.
+    /// The controller was found, but does not work.
     Idle(String),
-    /// None was found, and all of the cluster was searched.
+    /// No controller was found, although the whole cluster was searched.
     Unknown,
-    /// It was not found, and not everything could be read.
+    /// No controller was found, but not everything could be read.
     Unseen(String),
 }
 
 impl Liveness {
-    /// The code for programs.
+    /// Returns the code for programs.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl Liveness {
         }
     }
 
-    /// The evidence, for people.
+    /// Returns the evidence for people.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -60,7 +60,7 @@ impl Liveness {
     }
 }
 
-/// Reports whether the controller of this finalizer lives.
+/// Determines whether the controller of this finalizer is alive.
 pub(super) fn liveness(
     diagnosis: &Diagnosis<'_>,
     object: &Object,
@@ -88,7 +88,7 @@ pub(super) fn liveness(
     if idle.is_empty() { Liveness::Unknown } else { Liveness::Idle(idle.join(", ")) }
 }
 
-/// A controller of kube-controller-manager lives while something renews its Lease.
+/// Determines the liveness of a controller of kube-controller-manager, which is alive while something renews its Lease.
 fn built_in(diagnosis: &Diagnosis<'_>, has_collectors: bool) -> Liveness {
     if has_collectors {
         return Liveness::Lives("this server runs it".to_owned());
@@ -102,7 +102,7 @@ fn built_in(diagnosis: &Diagnosis<'_>, has_collectors: bool) -> Liveness {
     }
 }
 
-/// A manager that set the finalizer and wrote after the deletion, a short time ago.
+/// Returns a manager that set the finalizer and has written recently, after the deletion.
 fn wrote_lately(diagnosis: &Diagnosis<'_>, object: &Object, finalizer: &str) -> Option<String> {
     let (now, deleted) = (diagnosis.facts.now(), object.time("/metadata/deletionTimestamp")?);
     let is_program = |manager: &str| !TOOLS.iter().any(|tool| manager.starts_with(tool));
@@ -112,7 +112,7 @@ fn wrote_lately(diagnosis: &Diagnosis<'_>, object: &Object, finalizer: &str) -> 
     })
 }
 
-/// Why one of these lists, or a Lease of a controller manager, could not be read.
+/// Explains why one of these lists, or a Lease of a controller manager, could not be read.
 fn unread(diagnosis: &Diagnosis<'_>, lists: &[(&str, &str)]) -> Option<String> {
     if lists.is_empty() {
         let leases = GroupResource::new("coordination.k8s.io", "leases");

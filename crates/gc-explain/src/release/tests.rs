@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::stuck::tests::{NOW, answered, object, owned, terminating};
 
-/// The answer about the object of this name, where these objects exist.
+/// Returns the answer about the object of this name in a cluster of these objects.
 fn asked(
     objects: &[(&str, Value)],
     (resource, name): (&str, &str),
@@ -63,7 +63,7 @@ fn a_field_manager_that_wrote_lately_lives() {
         asked(&[("configmaps", held)], ("configmaps", "c"), None, false).unwrap().liveness.code()
     };
     assert_eq!(code("acme-operator", "2027-01-15T07:58:00Z"), "Lives");
-    // Before the deletion, or long ago, it may have been uninstalled since.
+    // A manager that wrote before the deletion or long ago may have been uninstalled since.
     assert_eq!(code("acme-operator", "2027-01-15T06:58:00Z"), "NotFound");
     assert_eq!(code("acme-operator", "2027-01-15T07:10:00Z"), "NotFound");
     assert_eq!(code("kubectl-edit", "2027-01-15T07:58:00Z"), "NotFound");

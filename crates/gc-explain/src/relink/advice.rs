@@ -11,21 +11,21 @@ use crate::commands::kubectl;
 use crate::stuck::Place;
 use crate::text::{count, some_of};
 
-/// Objects that a command names at most.
+/// Maximum number of objects that a command names.
 const NAMED: usize = 50;
-/// Objects that a sentence names at most.
+/// Maximum number of objects that a sentence names.
 const SHOWN: usize = 3;
-/// Controllers that remove the objects that are too many.
+/// Controllers that remove surplus objects by themselves.
 const TRIMMING: [&str; 5] = ["Deployment", "ReplicaSet", "ReplicationController", "DaemonSet", "Job"];
 
-/// Something to know about an object, with commands for it.
+/// Advice about an object, with commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
     /// The object.
     pub place: Place,
-    /// For people.
+    /// Text for people.
     pub text: String,
-    /// Commands that solve it, in order.
+    /// Commands that solve the problem, in order.
     pub commands: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ impl Advice {
     }
 }
 
-/// `kubectl delete` of several objects in one namespace.
+/// Formats a `kubectl delete` of several objects in one namespace.
 fn deletion<'a>(places: impl Iterator<Item = &'a Place>) -> String {
     let places: Vec<&Place> = places.take(NAMED).collect();
     let namespace = places.first().map(|place| place.namespace.as_str()).unwrap_or_default();
@@ -45,7 +45,7 @@ fn deletion<'a>(places: impl Iterator<Item = &'a Place>) -> String {
     kubectl(namespace, &words)
 }
 
-/// `kubectl patch` of an object, if it is still the same one.
+/// Formats a `kubectl patch` of an object, conditional on its UID.
 fn merge(place: &Place, change: &Value) -> String {
     let mut patch = change.clone();
     patch["metadata"] = json!({"uid": place.uid});
@@ -72,7 +72,7 @@ impl Relinker<'_> {
         advice
     }
 
-    /// Owners of which nothing shows that they are those of the backup.
+    /// Reports owners that nothing identifies as those of the backup.
     fn recreated_owners(&self, found: &Relink) -> Vec<Advice> {
         let mut owners: BTreeMap<&str, (&LivingObject, usize)> = BTreeMap::new();
         for link in found.links.iter().filter(|link| link.new == Err(Left::OwnerRecreated)) {
@@ -95,7 +95,7 @@ impl Relinker<'_> {
         owners.into_iter().map(advice).collect()
     }
 
-    /// Objects that a controller has made beside those that the restore has created.
+    /// Reports objects that a controller has created besides those of the restore.
     fn duplicates(&self, found: &Relink) -> Vec<Advice> {
         let mut restored: BTreeMap<(&str, &str), Vec<&Place>> = BTreeMap::new();
         for link in found.links.iter().filter(|link| link.is_of_backup && link.is_missing) {
@@ -108,7 +108,7 @@ impl Relinker<'_> {
             let Some(owner) = self.cluster.with_uid(uid).map(|number| &self.cluster.objects[number]) else {
                 continue;
             };
-            // It makes one after the other anyway.
+            // A CronJob creates one Job after the other anyway.
             if owner.place.kind == "CronJob" {
                 continue;
             }
@@ -137,7 +137,7 @@ impl Relinker<'_> {
         advice
     }
 
-    /// A claim whose volume does not exist.
+    /// Reports a claim whose volume does not exist.
     fn lost_claim(&self, claim: &LivingObject) -> Option<Advice> {
         let volume = Identity {
             group: String::new(),
@@ -159,7 +159,7 @@ impl Relinker<'_> {
         })
     }
 
-    /// A volume whose storage is retained and whose claim is gone.
+    /// Reports a volume whose storage is retained and whose claim is gone.
     fn released_volume(&self, volume: &LivingObject, found: &Relink) -> Option<Advice> {
         let claim = volume.claim.as_ref().filter(|_| volume.is_released)?;
         let is_bound_again = |link: &Link| link.place.uid == volume.place.uid && link.new.is_ok();
@@ -200,7 +200,7 @@ impl Relinker<'_> {
     }
 }
 
-/// Objects that have lost their controllers.
+/// Reports objects that have lost their controllers.
 fn absent_owners(found: &Relink) -> Vec<Advice> {
     let mut orphans: BTreeMap<(&str, &str), Vec<&Place>> = BTreeMap::new();
     let is_orphan =

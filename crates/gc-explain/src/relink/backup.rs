@@ -1,4 +1,4 @@
-//! Owners of the objects in a backup, and the namespaces they were restored to.
+//! The objects in a backup with their owners, and the namespaces they were restored to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,19 +8,19 @@ use serde_json::Value;
 use super::cluster::{ClaimReference, Cluster, RestoreLabels, owners_of, restore_labels};
 use super::{Identity, Left};
 
-/// The annotation of a pod that a kubelet runs from a file.
+/// Annotation of a pod that a kubelet runs from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// One object of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SavedObject {
-    /// Empty in manifests that were never applied.
+    /// UID; empty in manifests that were never applied.
     pub(super) uid: String,
     pub(super) owners: Vec<OwnerReference>,
     pub(super) labels: Option<RestoreLabels>,
-    /// Of a volume.
+    /// Claim, if it is a volume.
     pub(super) claim: Option<ClaimReference>,
-    /// Why no restore creates it, if none does.
+    /// Reason why no restore creates it, if so.
     pub(super) left_out: Option<Left>,
 }
 
@@ -36,7 +36,7 @@ impl SavedObject {
     }
 }
 
-/// Why a restore leaves an object out.
+/// Explains why a restore leaves an object out.
 fn left_out(group: &str, object: &Value) -> Option<Left> {
     let kind = object["kind"].as_str().unwrap_or_default();
     let status = &object["status"];
@@ -55,18 +55,18 @@ fn left_out(group: &str, object: &Value) -> Option<Left> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Backup {
     pub(super) objects: BTreeMap<Identity, SavedObject>,
-    /// Every UID that the backup knows.
+    /// Identities by UID, for all UIDs in the backup.
     pub(super) by_uid: BTreeMap<String, Identity>,
-    /// Namespaces of the backup that were restored under other names, as somebody has said.
+    /// Namespaces of the backup that were restored under other names, as given by the user.
     pub mappings: BTreeMap<String, BTreeSet<String>>,
     /// Field managers that write the status of custom resources, by kind: their operators.
     pub operators: BTreeMap<String, BTreeSet<String>>,
-    /// The records of deletions: what of it does not live may be gone on purpose, and is not counted.
+    /// True for records of deletions: their objects may be gone on purpose, so missing ones are not counted.
     pub is_partial: bool,
 }
 
 impl Backup {
-    /// Adds an object; one that was added before under the same identity is replaced. False if it is not an object.
+    /// Adds an object, replacing an earlier one with the same identity. Returns false if it is not an object.
     pub fn add(&mut self, object: &Value) -> bool {
         let Some((uid, identity)) = Identity::in_object(object) else { return false };
         if !uid.is_empty() {
@@ -78,7 +78,7 @@ impl Backup {
         true
     }
 
-    /// The writer of a custom resource's status creates the objects that it owns.
+    /// Notes the writer of a custom resource's status, since it creates the objects that the resource owns.
     fn note_operators(&mut self, identity: &Identity, object: &Value) {
         let group = identity.group.as_str();
         if !group.contains('.') || group.ends_with(".k8s.io") {
@@ -97,26 +97,26 @@ impl Backup {
         self.objects.len()
     }
 
-    /// Reports whether it has no object.
+    /// Reports whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// Returns what had each UID.
+    /// Returns the identity of each UID.
     #[must_use]
     pub fn identities(&self) -> &BTreeMap<String, Identity> {
         &self.by_uid
     }
 
-    /// Reports whether a namespace occurs in it.
+    /// Reports whether the backup contains a namespace.
     #[must_use]
     pub fn has_namespace(&self, namespace: &str) -> bool {
         self.objects.keys().any(|identity| identity.namespace == namespace)
     }
 
-    /// Returns where each namespace of the backup was restored, if not under its own name: as somebody has said, or else as the
-    /// objects with a restore's labels show. A namespace that matches two of the backup equally well matches neither.
+    /// Returns where each namespace of the backup was restored, if not under its own name: as given by the user, or else as the
+    /// objects with a restore's labels show. A namespace that matches two of the backup equally well is assigned to neither.
     pub(super) fn targets(&self, cluster: &Cluster) -> BTreeMap<String, BTreeSet<String>> {
         let mut spaces: BTreeMap<(&str, &str, &str), BTreeSet<&str>> = BTreeMap::new();
         for identity in self.objects.keys().filter(|identity| !identity.namespace.is_empty()) {
@@ -139,7 +139,7 @@ impl Backup {
         let mut targets: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (namespace, (labelled, votes)) in &votes {
             let most = votes.values().max().copied().unwrap_or_default();
-            // Every namespace has some of the same names: a copy has most.
+            // Some names occur in every namespace, but a copy has most of them.
             if most * 2 <= *labelled {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Living objects, as far as a relink needs them: metadata, and the binding of volumes and claims.
+//! Objects in the cluster, as far as a relink needs them: metadata, and the binding of volumes and claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ use crate::catalog::{Catalog, GroupResource, Resource};
 use crate::stuck::Place;
 use crate::undo::RESTORED_FROM;
 
-/// The label of what Velero has restored: the name of the restore.
+/// Label with which Velero marks restored objects: the name of the restore.
 pub(super) const RESTORE_NAME: &str = "velero.io/restore-name";
-/// The label of what Velero has restored: the name of the backup.
+/// Label with which Velero marks restored objects: the name of the backup.
 const BACKUP_NAME: &str = "velero.io/backup-name";
-/// The annotation of a volume that Velero has renamed: the name in the backup.
+/// Annotation of a volume that Velero has renamed: its name in the backup.
 const ORIGINAL_VOLUME: &str = "velero.io/original-pv-name";
-/// Labels by which a Job finds its pods: they have its UID.
+/// Labels with its own UID by which a Job finds its pods.
 const UID_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 
-/// The restore that has created an object, by its labels.
+/// The restore that created an object, according to its labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RestoreLabels {
     /// `velero.io/restore-name`
@@ -28,17 +28,17 @@ pub(super) struct RestoreLabels {
     pub(super) backup: String,
 }
 
-/// The claim that a volume refers to.
+/// Claim that a volume refers to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ClaimReference {
     pub(super) namespace: String,
     pub(super) name: String,
-    /// Empty where a restore has removed it.
+    /// UID; empty if a restore has removed it.
     pub(super) uid: String,
 }
 
 impl ClaimReference {
-    /// The `claimRef` of a volume, if it has one.
+    /// Returns the `claimRef` of a volume, if it has one.
     pub(super) fn of(volume: &Value) -> Option<Self> {
         let text = |field: &str| volume["spec"]["claimRef"][field].as_str().unwrap_or_default().to_owned();
         let claim = Self { namespace: text("namespace"), name: text("name"), uid: text("uid") };
@@ -46,7 +46,7 @@ impl ClaimReference {
     }
 }
 
-/// One object that lives.
+/// One object in the cluster.
 #[derive(Clone, Debug)]
 pub(super) struct LivingObject {
     pub(super) place: Place,
@@ -56,20 +56,20 @@ pub(super) struct LivingObject {
     pub(super) owners: Vec<OwnerReference>,
     pub(super) is_terminating: bool,
     pub(super) labels: Option<RestoreLabels>,
-    /// The UID that `kubegc undo` created it for; empty if it did not.
+    /// UID of the deleted object that `kubegc undo` recreated as this one; empty if it did not.
     pub(super) undone: String,
     pub(super) uid_labels: Vec<(&'static str, String)>,
-    /// Of a volume that was renamed.
+    /// Former name, if it is a renamed volume.
     pub(super) original_name: String,
-    /// Of a volume.
+    /// Claim, if it is a volume.
     pub(super) claim: Option<ClaimReference>,
-    /// Of a volume: its claim is gone, and its storage is retained.
+    /// True for a volume whose claim is gone and whose storage is retained.
     pub(super) is_released: bool,
-    /// Of a claim; empty while it has none.
+    /// Volume, if it is a bound claim; otherwise empty.
     pub(super) volume: String,
 }
 
-/// The owner references of an object, as written.
+/// Returns the owner references of an object, as written.
 pub(super) fn owners_of(object: &Value) -> Vec<OwnerReference> {
     let owner = |wire: &Value| {
         let text = |field: &str| wire[field].as_str().unwrap_or_default();
@@ -87,7 +87,7 @@ pub(super) fn owners_of(object: &Value) -> Vec<OwnerReference> {
     object["metadata"]["ownerReferences"].as_array().into_iter().flatten().map(owner).collect()
 }
 
-/// The labels of a restore, if an object has them.
+/// Returns the labels of a restore, if an object has them.
 pub(super) fn restore_labels(object: &Value) -> Option<RestoreLabels> {
     let text = |label: &str| object["metadata"]["labels"][label].as_str().unwrap_or_default().to_owned();
     let labels = RestoreLabels { restore: text(RESTORE_NAME), backup: text(BACKUP_NAME) };
@@ -136,30 +136,30 @@ impl LivingObject {
     }
 }
 
-/// Everything that lives, with what could not be listed.
+/// All objects in the cluster, and what could not be listed.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
     pub(super) catalog: Catalog,
     pub(super) objects: Vec<LivingObject>,
     by_identity: BTreeMap<Identity, usize>,
     by_uid: BTreeMap<String, usize>,
-    /// Volumes by the name that they had in the backup.
+    /// Volumes by their name in the backup.
     renamed: BTreeMap<String, usize>,
     /// Objects by the UID of their controller.
     controlled: BTreeMap<String, Vec<usize>>,
-    /// Groups and kinds of which nothing is known.
+    /// Groups and kinds that could not be listed.
     unread: BTreeSet<(String, String)>,
     restores: BTreeSet<String>,
 }
 
 impl Cluster {
-    /// Nothing has been listed yet.
+    /// Creates an empty cluster, before anything is listed.
     #[must_use]
     pub fn new(catalog: Catalog) -> Self {
         Self { catalog, ..Self::default() }
     }
 
-    /// Adds an object of a list: of volumes and claims the whole object, of others the metadata.
+    /// Adds a listed object: the whole object for volumes and claims, the metadata for others.
     pub fn add(&mut self, resource: &Resource, object: &Value) {
         let Some(living) = LivingObject::new(resource, object) else { return };
         let number = self.objects.len();
@@ -175,7 +175,7 @@ impl Cluster {
         self.objects.push(living);
     }
 
-    /// Notes that a resource could not be listed: nothing follows from the absence of its objects.
+    /// Records that a resource could not be listed, so that the absence of its objects proves nothing.
     pub fn not_listed(&mut self, resource: &Resource) {
         self.unread.insert((resource.name.group.to_string(), resource.kind.to_string()));
     }
@@ -186,7 +186,7 @@ impl Cluster {
         &self.restores
     }
 
-    /// Reports whether objects of this restore live in a namespace.
+    /// Reports whether a namespace contains objects of this restore.
     #[must_use]
     pub fn has_restored_into(&self, restore: &str, namespace: &str) -> bool {
         let is_of =
@@ -210,26 +210,26 @@ impl Cluster {
         self.by_identity.get(identity).copied().or_else(volume)
     }
 
-    /// The objects that name this UID as that of their controller.
+    /// Returns the objects whose controller has this UID.
     pub(super) fn controlled_by(&self, uid: &str) -> impl Iterator<Item = &LivingObject> {
         let numbers = self.controlled.get(uid).into_iter().flatten();
         numbers.filter_map(|number| self.objects.get(*number))
     }
 
-    /// Reports whether objects of a kind live in namespaces; `None` if the kind is not served.
+    /// Reports whether a kind is namespaced; `None` if it is not served.
     pub(super) fn is_namespaced(&self, group: &str, kind: &str) -> Option<bool> {
         let is_it = |resource: &&Resource| *resource.name.group == *group && *resource.kind == *kind;
         self.catalog.all().iter().find(is_it).map(Resource::is_namespaced)
     }
 
-    /// Reports whether objects in a namespace can refer to an object: one at cluster scope, or in the same namespace.
+    /// Reports whether objects in a namespace can refer to an object: it is cluster-scoped, or in the same namespace.
     pub(super) fn sees(&self, namespace: &str, number: usize) -> bool {
         let own = self.objects.get(number).map_or("", |living| &living.place.namespace);
         own.is_empty() || own == namespace
     }
 
-    /// Reports whether the owner of a reference lives, where an object in this namespace can refer to it; what could
-    /// not be listed counts as living.
+    /// Reports whether the owner of a reference exists where an object in this namespace can refer to it; owners that could not be
+    /// listed count as existing.
     pub(super) fn lives(&self, reference: &OwnerReference, namespace: &str) -> bool {
         let owner = &reference.coordinates;
         let found = self.by_uid.get(&owner.uid.to_string());

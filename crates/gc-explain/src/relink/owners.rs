@@ -10,26 +10,26 @@ use super::cluster::{Cluster, LivingObject};
 use super::{Comparison, Evidence, Identity, Left, Link, Patch, Proof, Relink, ReplacedObject, group_of};
 use crate::stuck::Place;
 
-/// An object of the backup with the one that lives in its place, if one does.
+/// An object of the backup, with the one in its place if there is one.
 pub(super) struct Match<'a> {
     pub(super) identity: &'a Identity,
     pub(super) saved: &'a SavedObject,
-    /// The namespace that it was restored into; empty at cluster scope.
+    /// Namespace that it was restored into; empty at cluster scope.
     pub(super) namespace: String,
 }
 
-/// The owner of a reference, with the evidence.
+/// Owner of a reference, with the evidence.
 pub(super) type Found = Result<(usize, Proof), Left>;
 
 pub(super) struct Relinker<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) evidence: &'a Evidence,
     targets: BTreeMap<String, BTreeSet<String>>,
-    /// A restore has labelled what it has created: what has no labels was not restored.
+    /// True if a restore has labelled its objects, so that those without labels were not restored.
     is_labelled: bool,
 }
 
-/// Reports whether two references mean the same owner, whatever its UID and version.
+/// Reports whether two references name the same owner, regardless of UID and version.
 fn is_same_owner(one: &OwnerReference, other: &OwnerReference) -> bool {
     let (one, other) = (&one.coordinates, &other.coordinates);
     one.kind == other.kind
@@ -45,7 +45,7 @@ impl<'a> Relinker<'a> {
     pub(super) fn new(cluster: &'a Cluster, evidence: &'a Evidence) -> Self {
         let targets = evidence.backup.as_ref().map(|backup| backup.targets(cluster)).unwrap_or_default();
         let mut relinker = Self { cluster, evidence, targets, is_labelled: false };
-        // A label that the backup has as well is of an earlier restore.
+        // A label that is also in the backup comes from an earlier restore.
         let is_labelled = relinker.matches().any(|found| {
             let labels = relinker.living(&found).and_then(|living| living.labels.as_ref());
             labels.is_some() && labels != found.saved.labels.as_ref()
@@ -58,7 +58,7 @@ impl<'a> Relinker<'a> {
         self.evidence.backup.as_ref()
     }
 
-    /// Where a namespace of the backup was restored.
+    /// Returns the namespaces to which a namespace of the backup was restored.
     pub(super) fn namespaces(&self, original: &str) -> Vec<String> {
         match self.targets.get(original) {
             Some(targets) => targets.iter().cloned().collect(),
@@ -66,7 +66,7 @@ impl<'a> Relinker<'a> {
         }
     }
 
-    /// Every object of the backup, once for each namespace that it was restored into.
+    /// Returns every object of the backup, once for each namespace that it was restored into.
     fn matches(&self) -> impl Iterator<Item = Match<'a>> {
         let objects = self.backup().into_iter().flat_map(|backup| &backup.objects);
         objects.flat_map(|(identity, saved)| {
@@ -80,7 +80,7 @@ impl<'a> Relinker<'a> {
         self.cluster.objects.get(number)
     }
 
-    /// The evidence that an object which lives in the place of one of the backup is the same, or was made from it.
+    /// Returns the evidence that an object in the place of one from the backup is the same, or was created from it.
     pub(super) fn proof(&self, saved: Option<&SavedObject>, living: &LivingObject) -> Option<Proof> {
         let uid = saved.map(|saved| saved.uid.as_str()).filter(|uid| !uid.is_empty());
         // Velero creates namespaces without labels.
@@ -96,7 +96,7 @@ impl<'a> Relinker<'a> {
         }
     }
 
-    /// The owner of a reference of the backup, of an object that was in one namespace and is in another now.
+    /// Returns the owner of a reference in the backup, for an object that was in one namespace and is now in another.
     fn owner(&self, reference: &OwnerReference, original: &str, namespace: &str) -> Found {
         let owner = &reference.coordinates;
         let (group, uid) = (group_of(&owner.api_version), owner.uid.to_string());
@@ -104,7 +104,7 @@ impl<'a> Relinker<'a> {
             let number = self.cluster.with_uid(new).ok_or(Left::OwnerAbsent)?;
             return self.fit(number, reference, namespace).map(|number| (number, Proof::Map));
         }
-        // In another namespace, it is the original of a copy.
+        // In another namespace, the object with the old UID is the original and not the copy.
         if let Some(number) =
             self.cluster.with_uid(&uid).filter(|number| self.cluster.sees(namespace, *number))
         {
@@ -131,7 +131,7 @@ impl<'a> Relinker<'a> {
         self.fit(number, reference, namespace).map(|number| (number, proof))
     }
 
-    /// The object that lives in the place of a UID of the past.
+    /// Returns the object that now stands in the place of a former UID.
     pub(super) fn successor(&self, old: &str) -> Found {
         let of_backup = self.backup().and_then(|backup| backup.by_uid.get(old));
         let lives = self.cluster.with_uid(old);
@@ -154,7 +154,7 @@ impl<'a> Relinker<'a> {
         if is_terminating { Err(Left::OwnerTerminating) } else { Ok((number, proof)) }
     }
 
-    /// Reports whether an object can be the owner of a reference of an object in this namespace.
+    /// Checks whether an object can be the owner of a reference from this namespace.
     fn fit(&self, number: usize, reference: &OwnerReference, namespace: &str) -> Result<usize, Left> {
         let living = &self.cluster.objects[number];
         let Identity { group, kind, .. } = &living.identity;
@@ -168,7 +168,7 @@ impl<'a> Relinker<'a> {
         }
     }
 
-    /// Decides for everything in a namespace; for everything if it is empty.
+    /// Decides about all objects in a namespace, or everywhere if it is empty.
     pub(super) fn decide(&self, namespace: &str) -> Relink {
         let mut found =
             Relink { comparison: self.backup().map(|_| Comparison::default()), ..Relink::default() };
@@ -252,7 +252,7 @@ impl<'a> Relinker<'a> {
         }
     }
 
-    /// Finds the replacement that the object's controller has created; each replacement stands for one object.
+    /// Finds the replacement that the object's controller has created. Each replacement stands for one object.
     fn replacement(
         &self,
         one: &Match<'_>,
@@ -275,7 +275,7 @@ impl<'a> Relinker<'a> {
         new.pop_first()
     }
 
-    /// Reports whether the backup has an object of this identity.
+    /// Reports whether the backup has an object with this identity.
     pub(super) fn is_in_backup(&self, living: &LivingObject) -> bool {
         let Some(backup) = self.backup() else { return false };
         let namespace = &living.identity.namespace;
@@ -284,7 +284,7 @@ impl<'a> Relinker<'a> {
         originals.into_iter().any(|original| backup.objects.contains_key(&living.identity.moved(original)))
     }
 
-    /// The owner references that an object gets, and what follows for its labels; nothing if they stay.
+    /// Decides about the owner references of an object, and the labels that depend on them; no change if they stay.
     fn references(
         &self,
         living: &LivingObject,
@@ -293,7 +293,7 @@ impl<'a> Relinker<'a> {
     ) -> Map<String, Value> {
         let mut draft = Draft { owners: Vec::new(), labels: Map::new(), is_changed: false };
         let mut rest: Vec<&OwnerReference> = living.owners.iter().collect();
-        // In the order of the backup, and then the others.
+        // The order is that of the backup, followed by the others.
         for wanted in of_backup.iter().flat_map(|one| &one.saved.owners) {
             let Some(one) = of_backup else { break };
             if let Some(comparison) = &mut found.comparison {
@@ -357,7 +357,7 @@ impl<'a> Relinker<'a> {
         self.cluster.objects[number].place.uid == present.coordinates.uid.to_string()
     }
 
-    /// The owner of a reference that an object does not have, if the reference may be added.
+    /// Finds the owner of a reference that an object lacks, if the reference may be added.
     fn missing(&self, living: &LivingObject, one: &Match<'_>, wanted: &OwnerReference) -> Found {
         self.proof(Some(one.saved), living).ok_or(Left::ObjectRecreated)?;
         let (number, proof) = self.owner(wanted, &one.identity.namespace, &one.namespace)?;
@@ -389,11 +389,11 @@ impl<'a> Relinker<'a> {
     }
 }
 
-/// Objects that controllers have created beside those of the backup, by controller and kind.
+/// Objects that controllers have created besides those of the backup, by controller and kind.
 #[derive(Default)]
 struct Replacements(BTreeMap<(String, String, String), BTreeSet<String>>);
 
-/// The references that an object will have.
+/// References that an object will have.
 struct Draft {
     owners: Vec<Value>,
     labels: Map<String, Value>,
@@ -401,14 +401,14 @@ struct Draft {
 }
 
 impl Draft {
-    /// Adds a reference; two to one owner are one.
+    /// Adds a reference, merging two to the same owner.
     fn keep(&mut self, entry: Value) {
         if self.owners.iter().all(|known| known["uid"] != entry["uid"]) {
             self.owners.push(entry);
         }
     }
 
-    /// Adds a reference to an owner that lives under a new UID.
+    /// Adds a reference to an owner that now has a new UID.
     fn add(
         &mut self,
         reference: &OwnerReference,
@@ -426,7 +426,7 @@ impl Draft {
         }
         self.keep(entry);
         self.is_changed = true;
-        // A Job finds its pods by its UID, and releases those that do not have it.
+        // A Job finds its pods by labels with its UID, and releases pods that do not have them.
         for (label, _) in living.uid_labels.iter().filter(|(_, value)| *value == old) {
             self.labels.insert((*label).to_owned(), owner.place.uid.as_str().into());
         }
@@ -445,7 +445,7 @@ impl Draft {
     }
 }
 
-/// A merge patch of one version of an object.
+/// Creates a merge patch for one version of an object.
 fn patch_of(living: &LivingObject, patch: Map<String, Value>) -> Patch {
     let mut body = json!({"metadata": {"uid": living.place.uid, "resourceVersion": living.resource_version}});
     for (member, value) in patch {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::catalog::Catalog;
 
-/// `resource Kind group scope` of what is served.
+/// Served resources as `resource Kind group scope`.
 const SERVED: [(&str, &str, &str, &str); 8] = [
     ("", "configmaps", "ConfigMap", "Namespaced"),
     ("", "persistentvolumeclaims", "PersistentVolumeClaim", "Namespaced"),
@@ -48,7 +48,7 @@ fn owner(title: &str, uid: &str) -> Value {
     json!({"apiVersion": api_version(kind), "kind": kind, "name": name, "uid": uid, "controller": true})
 }
 
-/// `Kind namespace/name` with a UID, owners (`Kind/name=uid`) and further members by JSON pointer.
+/// Returns the object `Kind namespace/name` with a UID, owners (`Kind/name=uid`) and further members by JSON pointer.
 fn object(title: &str, uid: &str, owners: &[&str], more: &[(&str, Value)]) -> Value {
     let (kind, place) = title.split_once(' ').unwrap();
     let (namespace, name) = place.split_once('/').unwrap();
@@ -91,7 +91,7 @@ fn compared(backup: Backup) -> Evidence {
     Evidence { backup: Some(backup), ..Evidence::default() }
 }
 
-/// An object as Velero creates it again: another UID, no owners, and the labels of the restore.
+/// Returns an object as Velero recreates it: with another UID, no owners, and the labels of the restore.
 fn restored(object: &Value) -> Value {
     let mut object = object.clone();
     let uid = format!("new-{}", object["metadata"]["uid"].as_str().unwrap());
@@ -113,7 +113,7 @@ fn shown(found: &Relink) -> Vec<String> {
     found.links.iter().map(line).collect()
 }
 
-/// The same with what is done, and on which evidence.
+/// Lists the actions as well, each with its evidence.
 fn actions(found: &Relink) -> Vec<String> {
     let line = |link: &Link| {
         let why = match (&link.new, &link.proof) {
@@ -257,7 +257,7 @@ fn what_a_restore_has_removed_is_added_back_as_it_was() {
     assert_eq!(again.outcome().unwrap(), "3 of 3 references of the backup restored");
 }
 
-/// Only with evidence, never beside another controller, and not on what was created again.
+/// References are restored only with evidence, never beside another controller, and not to recreated objects.
 #[test]
 fn nothing_is_linked_on_a_name_alone() {
     let child = |name: &str, owner: &str| object(&format!("ConfigMap n/{name}"), name, &[owner], &[]);
@@ -335,21 +335,21 @@ fn nothing_is_linked_on_a_name_alone() {
             "kubectl -n n delete configmaps/of-nothing"
         ]
     );
-    // On somebody's word.
+    // The user may say so.
     let mut evidence = compared(backup(&saved));
     evidence.map.insert("recreated".into(), "new-recreated".into());
     let found = relink(&cluster(&living), &evidence, "");
     assert!(actions(&found).contains(&"Add ConfigMap/of-recreated of ConfigMap/recreated: Map".to_owned()));
 }
 
-/// Where nothing has the labels of a restore, another tool has restored it, and the backup says what was where.
+/// If nothing has the labels of a restore, another tool has restored it, and the backup shows where each object was.
 #[test]
 fn without_labels_the_backup_says_where_owners_were() {
     let mut saved = [
         object("ConfigMap n/root", "1", &[], &[]),
         object("ConfigMap n/child", "2", &["ConfigMap/root=1"], &[]),
     ];
-    // A label of an earlier restore says nothing.
+    // A label of an earlier restore proves nothing.
     saved[1]["metadata"]["labels"]["velero.io/restore-name"] = "sunday".into();
     let mut living: Vec<Value> = saved.to_vec();
     for object in &mut living {
@@ -358,7 +358,7 @@ fn without_labels_the_backup_says_where_owners_were() {
     }
     let found = relink(&cluster(&living), &compared(backup(&saved)), "");
     assert_eq!(actions(&found), ["Add ConfigMap/child of ConfigMap/root: Place"]);
-    // An interrupted undo of records is finished in the same way.
+    // An interrupted undo from records is completed in the same way.
     living[0]["metadata"]["annotations"][crate::undo::RESTORED_FROM] = "1".into();
     let mut records = backup(&saved);
     records.is_partial = true;
@@ -393,7 +393,7 @@ fn namespaces_that_were_renamed_are_found_by_their_labels() {
     assert_eq!(found.links[0].place.namespace, "shop-2");
     let renamed = vec![("shop".to_owned(), "shop-2".to_owned())];
     assert_eq!(found.comparison.unwrap().namespaces, renamed);
-    // Without labels somebody has to say it.
+    // Without labels, the user has to name the namespace.
     for object in &mut living {
         object["metadata"]["labels"] = json!({});
     }
@@ -464,7 +464,7 @@ fn what_cannot_be_listed_proves_nothing() {
     );
 }
 
-/// A volume, its phase, and what its `claimRef` says.
+/// Returns a volume with its phase and its `claimRef`.
 fn volume(name: &str, phase: &str, claim: &str, uid: &str) -> Value {
     let claim = json!({"kind": "PersistentVolumeClaim", "namespace": "n", "name": claim, "uid": uid});
     let spec = json!({"claimRef": claim, "persistentVolumeReclaimPolicy": "Retain"});
@@ -488,7 +488,7 @@ fn volumes_are_bound_again_to_the_claims_of_the_backup() {
         claim("data-3", "c3", "absent"),
     ];
     let mut living: Vec<Value> = saved.iter().map(restored).collect();
-    // The claim of one volume has another by now, and one volume was made again.
+    // By now, one claim is bound to another volume, and one volume was recreated.
     living[4]["spec"]["volumeName"] = "fresh".into();
     living[5]["spec"]["volumeName"] = "fresh-2".into();
     living.remove(2);

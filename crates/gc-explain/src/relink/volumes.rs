@@ -26,7 +26,7 @@ impl Relinker<'_> {
             comparison.in_place +=
                 usize::from(lives && present.zip(saved).is_some_and(|(claim, saved)| is_it(claim, saved)));
         }
-        // Without a UID, and without a backup that has one, it waits for a claim of this name: the binder's business.
+        // Without a UID here or in the backup, the volume waits for a claim of this name, which is up to the binder.
         let wanted = match (present, saved) {
             (Some(claim), Some(saved)) if is_it(claim, saved) && !lives => saved,
             (Some(claim), None) if !claim.uid.is_empty() && !lives => claim,
@@ -45,7 +45,7 @@ impl Relinker<'_> {
         };
         let mut patch = Map::new();
         if let Ok(claim) = new {
-            // Without the version of the old claim, the binder takes the reference for one of this claim.
+            // Without the version of the old claim, the binder takes the reference to be to this claim.
             let mut reference = json!({"uid": claim.uid, "resourceVersion": null});
             if present
                 .is_none_or(|present| (&present.namespace, &present.name) != (&claim.namespace, &claim.name))
@@ -63,7 +63,7 @@ impl Relinker<'_> {
         patch
     }
 
-    /// The claim that a volume is to be bound to.
+    /// Returns the claim that a volume is to be bound to.
     fn claim_of(
         &self,
         volume: &LivingObject,
@@ -88,7 +88,7 @@ impl Relinker<'_> {
         }
     }
 
-    /// A claim of the backup under the names that its namespace was restored with.
+    /// Returns the identities of a backup's claim in the namespaces it was restored to.
     fn moved(&self, claim: &ClaimReference) -> Vec<Identity> {
         let identity = Identity {
             group: String::new(),
@@ -99,7 +99,7 @@ impl Relinker<'_> {
         self.namespaces(&claim.namespace).iter().map(|namespace| identity.moved(namespace)).collect()
     }
 
-    /// The volume that a claim of the backup is bound to now.
+    /// Returns the other volume that a claim of the backup is now bound to.
     pub(super) fn other_volume(&self, claim: &ClaimReference) -> Option<String> {
         let living = self.moved(claim).iter().find_map(|identity| self.cluster.at(identity))?;
         let volume = &self.cluster.objects[living].volume;

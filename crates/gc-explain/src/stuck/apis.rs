@@ -1,4 +1,4 @@
-//! Namespaces, and the APIs and webhooks that fail their removal.
+//! Namespaces, and the APIs and webhooks that make their removal fail.
 
 use gc_types::Timestamp;
 use serde_json::Value;
@@ -12,9 +12,9 @@ use crate::messages::{condition, content_failure};
 use crate::object::{Object, parse_time};
 use crate::text;
 
-/// Maximum silence of a namespace controller that has reported on the namespace.
+/// Time without a report after which a namespace controller that has reported before counts as inactive.
 const WORKING_CONTROLLER_PATIENCE_MILLISECONDS: i64 = 600_000;
-/// The Leases, in `kube-system`, of whoever runs a namespace controller.
+/// Leases in `kube-system` of the programs that run a namespace controller.
 const CONTROLLER_LEASES: [&str; 2] = ["kube-controller-manager", "kubegc-garbage-collector"];
 
 /// Consequence of deleting a check.
@@ -37,7 +37,7 @@ impl Diagnosis<'_> {
         }
         let inside = self.survey.terminating().keys().filter(|key| *key.namespace == *name);
         holds.extend(inside.map(|key| Hold::Object(key.clone())));
-        // An effect of a broken API or object is not a cause of its own.
+        // The effect of a broken API or object is not a cause of its own.
         if holds.is_empty() && namespace.texts("/spec/finalizers").any(|finalizer| finalizer == "kubernetes")
         {
             holds.extend(self.unemptied(namespace).map(Hold::cause));
@@ -73,7 +73,7 @@ impl Diagnosis<'_> {
         }
     }
 
-    /// The APIs whose discovery fails, by the message of the namespace controller and by what we saw ourselves.
+    /// Returns the APIs whose discovery fails, according to the namespace controller's message and to kubegc's own requests.
     fn discovery(&self, namespace: &str, message: &str) -> Vec<Cause> {
         let services = self.facts.all(&GroupResource::new("apiregistration.k8s.io", "apiservices"), "");
         let concerned = services.iter().filter(|service| {
@@ -173,7 +173,7 @@ impl Diagnosis<'_> {
         }
     }
 
-    /// The cause in a message about a conversion webhook that fails.
+    /// Returns the cause in a message about a failing conversion webhook.
     pub(super) fn conversion(&self, message: &str) -> Option<Cause> {
         let (_, after) = message.split_once("conversion webhook for ")?;
         let kind = after.split(" failed").next().unwrap_or(after).split(',').next().unwrap_or(after);
@@ -208,8 +208,8 @@ impl Diagnosis<'_> {
         })
     }
 
-    /// A namespace that its controller leaves alone. One that has worked on it gets as long again as a finalizer's does, from the
-    /// last change that it reported on.
+    /// Returns the cause if the controller leaves a namespace alone. A controller that has worked on it gets as much time as for a
+    /// finalizer, counted from the last change that it reported.
     fn unemptied(&self, namespace: &Object) -> Option<Cause> {
         let name = namespace.name();
         let contents = self.survey.engine.select(|key| *key.namespace == *name);
@@ -271,7 +271,7 @@ impl Diagnosis<'_> {
     }
 }
 
-/// When the controller of a namespace reported last that something about its deletion changed.
+/// Returns the time of the namespace controller's last reported change of the deletion.
 fn last_report(namespace: &Object) -> Option<Timestamp> {
     let conditions = namespace.items("/status/conditions");
     conditions.filter_map(|condition| parse_time(condition["lastTransitionTime"].as_str()?)).max()

@@ -1,4 +1,4 @@
-//! Holds of one terminating object.
+//! Causes that block one terminating object.
 
 use gc_ownership::NodeView;
 use gc_types::{ObjectKey, Uid};
@@ -14,19 +14,19 @@ use crate::survey::Metadata;
 use crate::text;
 use crate::unread::UnlistedReason;
 
-/// The finalizer of the pods of Jobs.
+/// Finalizer of the pods of Jobs.
 const JOB_TRACKING: &str = "batch.kubernetes.io/job-tracking";
-/// Blocking dependents that one message names.
+/// Maximum number of blocking dependents that one message names.
 const NAMED: usize = 3;
-/// Commands of one kind that one cause has.
+/// Maximum number of commands of one kind for one cause.
 pub(super) const COMMANDS: usize = 5;
 
 impl Diagnosis<'_> {
-    /// Returns the holds of an object: causes of its own, and other terminating objects.
+    /// Returns what blocks an object: causes of its own, and other terminating objects.
     pub(super) fn holds(&self, key: &ObjectKey, metadata: &Metadata) -> Vec<Hold> {
         let Some(resource) = self.survey.resource(key) else { return Vec::new() };
         let (name, namespace) = (resource.name.clone(), metadata.namespace.to_string());
-        // Whole objects are needed for who set a finalizer and for what their status says.
+        // Only whole objects show who set a finalizer, and their status.
         let object = self.facts.present(&name, &namespace, &metadata.name);
         let mut holds = Vec::new();
         match (&*name.group, &*name.resource) {
@@ -35,7 +35,7 @@ impl Diagnosis<'_> {
                     return Vec::new();
                 }
                 holds.extend(object.and_then(|pod| self.pod(pod, metadata)).map(Hold::cause));
-                // The Job controller counts a pod when it has ended.
+                // The Job controller counts a pod once it has ended.
                 if !holds.is_empty() {
                     let others = metadata.finalizers.iter().filter(|name| *name != JOB_TRACKING);
                     holds.extend(
@@ -80,7 +80,7 @@ impl Diagnosis<'_> {
         }
     }
 
-    /// A finalizer that waits for its controller, which is recognised by `mark`.
+    /// Returns the cause for a finalizer that waits for its controller, which is recognized by `mark`.
     pub(super) fn held(
         &self,
         key: &ObjectKey,
@@ -121,7 +121,7 @@ impl Diagnosis<'_> {
                 &["get", &place.reference(), "-o", "yaml", "--show-managed-fields"],
             ));
         }
-        // It refuses where the controller lives.
+        // The command refuses while the controller is alive.
         if controllers.iter().all(|controller| !controller.works) {
             help.push(commands::release(&metadata.namespace, &place.reference(), finalizer));
         }
@@ -134,7 +134,7 @@ impl Diagnosis<'_> {
         }
     }
 
-    /// The controllers that seem responsible for a finalizer of an object.
+    /// Returns the controllers that seem responsible for a finalizer of an object.
     pub(crate) fn controllers(
         &self,
         key: &ObjectKey,
@@ -148,7 +148,7 @@ impl Diagnosis<'_> {
         found.iter().filter(|controller| !self.is_above(key, uid, controller)).cloned().collect()
     }
 
-    /// Reports whether what seems to be a controller is the object itself, or the workload that it belongs to.
+    /// Reports whether a supposed controller is the object itself, or the workload that it belongs to.
     fn is_above(&self, key: &ObjectKey, uid: &Uid, controller: &Controller) -> bool {
         const GENERATIONS: usize = 4;
         let is_meant = |kind: &str, name: &str| {
@@ -172,7 +172,7 @@ impl Diagnosis<'_> {
         false
     }
 
-    /// Taking one finalizer off by hand.
+    /// Returns the removal of one finalizer by hand.
     pub(super) fn without(&self, key: &ObjectKey, metadata: &Metadata, finalizer: &str) -> Force {
         let removal = Removal {
             namespace: metadata.namespace.to_string(),
@@ -290,7 +290,7 @@ impl Diagnosis<'_> {
         })
     }
 
-    /// Removes the reference to an owner from one of its dependents, if it still is where it was seen.
+    /// Returns the command that removes an owner reference from a dependent, if it is still at the same index.
     fn without_owner(&self, dependent: &NodeView, owner: &Uid) -> Option<String> {
         let key = dependent.key.as_ref()?;
         let owners = self.survey.engine.owners_of(&dependent.uid);
@@ -383,7 +383,7 @@ impl Diagnosis<'_> {
     }
 }
 
-/// The command to inspect a controller that does not work; nothing for one that does.
+/// Returns the command to inspect a controller that does not work; `None` for one that does.
 fn look_at(controller: &Controller) -> Option<String> {
     let target = format!("{}/{}", controller.kind, controller.name);
     match controller.kind {
@@ -397,8 +397,8 @@ fn look_at(controller: &Controller) -> Option<String> {
     }
 }
 
-/// Creates the cause for dependents of resources that the asking user may not list: others can see them, and nothing
-/// is to be forced.
+/// Creates the cause for dependents of resources that the requesting user may not list. Others can see them, so no force is
+/// offered.
 fn unseen_dependents(resources: &[String]) -> Cause {
     let first = resources.first().map(String::as_str).unwrap_or_default();
     Cause {

@@ -1,8 +1,8 @@
-//! The codes of what holds up a deletion.
+//! Codes of the causes that block a deletion.
 
 macro_rules! codes {
     ($($name:ident: $message:literal;)*) => {
-        /// Why something is stuck. A code never changes its meaning.
+        /// Reason why something is stuck. A code never changes its meaning.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Code {
             $(#[doc = $message] $name,)*
@@ -12,7 +12,7 @@ macro_rules! codes {
             /// Every code.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The code as programs read it.
+            /// Returns the code for programs.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -32,8 +32,7 @@ macro_rules! codes {
 }
 
 impl Code {
-    /// Reports whether it says that a controller has not done something, which is too early to say right after a
-    /// deletion.
+    /// Reports whether it means that a controller has not acted yet, which cannot be concluded right after a deletion.
     #[must_use]
     pub const fn is_absence(self) -> bool {
         matches!(

@@ -8,22 +8,22 @@ use crate::object::{Object, parse_time};
 use crate::survey::Metadata;
 use crate::text;
 
-/// Containers that one message names.
+/// Maximum number of containers that one message names.
 const NAMED: usize = 3;
-/// The reason of the condition Ready of a node whose kubelet has never written its status.
+/// Reason in the Ready condition of a node whose kubelet has never written its status.
 const NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
 
 impl Diagnosis<'_> {
-    /// Reports whether a pod may still take its time: its deletion time is when its grace period ends.
+    /// Reports whether a pod is still within its grace period, at whose end its deletion time is.
     pub(super) fn is_in_grace(&self, pod: &Metadata) -> bool {
         pod.deleted.is_some_and(|ends| ends > self.facts.now())
     }
 
-    /// Why a pod that is past its grace period is not gone. `None` if only finalizers hold it.
+    /// Explains why a pod remains after its grace period. `None` if only finalizers block it.
     pub(super) fn pod(&self, pod: &Object, metadata: &Metadata) -> Option<Cause> {
         let grace = metadata.grace_seconds.unwrap_or(0);
         let has_ended = matches!(pod.text("/status/phase"), "Succeeded" | "Failed");
-        // With a grace period of zero the server removes a pod at once, unless a finalizer holds it.
+        // With a grace period of zero the server removes a pod immediately, unless a finalizer blocks it.
         if (grace == 0 || has_ended) && !metadata.finalizers.is_empty() {
             return None;
         }
@@ -85,7 +85,7 @@ impl Diagnosis<'_> {
         let since = parse_time(text("lastHeartbeatTime")).or_else(|| parse_time(text("lastTransitionTime")));
         let reason = if ready.is_none() { "it has no condition Ready" } else { text("reason") };
         let silent = match since {
-            // The node controller writes the creation of the node as its last heartbeat.
+            // The node controller uses the creation time of the node as its last heartbeat.
             _ if reason == NEVER_UPDATED => " and has never reported".to_owned(),
             Some(at) => format!(" and reported last {}", text::ago(at, self.facts.now())),
             None => String::new(),

@@ -1,4 +1,4 @@
-//! Requests of the collectors that admission refuses: by what can be evaluated, and by what a journal says of them.
+//! Collector requests that admission refuses, found by evaluating policies and by reading the journal.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,12 @@ use crate::commands::kubectl;
 use crate::messages::{policy_in, webhook_in};
 use crate::{protect, text};
 
-/// Objects that one message names.
+/// Maximum number of objects that one message names.
 const NAMED: usize = 3;
 
 impl Diagnosis<'_> {
-    /// The causes that these objects, which something waits for, are not deleted or released: one for each policy and webhook. The
-    /// objects that nothing is known to refuse are returned, too.
+    /// Returns the causes that these awaited objects are not deleted or released: one for each policy and webhook. Also returns the
+    /// objects that nothing is known to refuse.
     pub(super) fn refusals<'v>(
         &self,
         operation: Operation,
@@ -66,7 +66,7 @@ impl Diagnosis<'_> {
         })
     }
 
-    /// The cause in the server's answer to a request that admission refused.
+    /// Returns the cause in the server's error for a request that admission refused.
     pub(super) fn refusal_in(&self, message: &str) -> Option<Cause> {
         if let Some((name, binding, said)) = policy_in(message) {
             return Some(Self::policy(name, binding, format!("refused by policy {name}: {said}")));
@@ -91,7 +91,7 @@ impl Diagnosis<'_> {
         }
     }
 
-    /// A protection is meant: nothing is offered to remove it by force.
+    /// Returns a protection is intentional, so no command is offered to remove it by force.
     fn protection(name: &str, message: String) -> Cause {
         Cause {
             code: Code::Protected,
@@ -102,7 +102,8 @@ impl Diagnosis<'_> {
         }
     }
 
-    /// The webhooks that are asked about these requests, while a collector is at work that sends them: one of them is what refuses.
+    /// Returns the webhooks that are called for these requests, one of which must be refusing them, if a collector that sends them
+    /// is running.
     pub(super) fn suspected<'v>(
         &self,
         operation: Operation,

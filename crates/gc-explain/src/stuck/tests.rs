@@ -41,7 +41,7 @@ fn stuck(objects: &[(&str, Value)]) -> Vec<Row> {
     answered(objects, diagnose)
 }
 
-/// The answer where these objects exist, each given with its resource, and nothing else.
+/// Returns the answer for a cluster of exactly these objects, each given with its resource.
 pub(crate) fn answered<T>(objects: &[(&str, Value)], ask: impl Fn(&Survey, &Facts) -> T) -> T {
     let mut survey = Survey::new(catalog(), NOW);
     let mut facts = Facts::at(NOW);
@@ -96,7 +96,7 @@ pub(crate) fn owned(name: &str, kind: &str, owner: &str) -> Value {
     object(name, json!({"ownerReferences": [reference]}))
 }
 
-/// A row of several objects has a command for each, up to a bound.
+/// A row of several objects has a command for each, up to a limit.
 #[test]
 fn each_object_of_a_row_is_freed_by_a_command() {
     let held = |number: usize| ("configmaps", terminating(&format!("c{number}"), "acme.dev/hold"));
@@ -108,7 +108,7 @@ fn each_object_of_a_row_is_freed_by_a_command() {
     assert_eq!(lines.len(), 8);
 }
 
-/// The commands for two finalizers of one object work in the order in which they are shown, and only on this object.
+/// The commands for two finalizers of one object work in the order shown, and only on this object.
 #[test]
 fn each_finalizer_is_removed_by_its_own_command() {
     let mut map = terminating("c", "z.dev/last");
@@ -140,7 +140,7 @@ fn dependents_that_were_to_be_orphaned_are_saved_first() {
     assert_eq!(cause.help, ["kubegc doctor", save]);
 }
 
-/// A namespace is left alone while its controller works on it; an empty one leaves nothing behind.
+/// A namespace is not reported while its controller works on it; an empty one leaves nothing behind.
 #[test]
 fn a_namespace_controller_that_works_is_not_called_absent() {
     let namespace = |deleted: &str, reported: Option<&str>| {
@@ -171,7 +171,7 @@ fn a_namespace_controller_that_works_is_not_called_absent() {
     assert_eq!(force.strands, "nothing: it is empty");
 }
 
-/// Controllers that would create users of the claim again are scaled down; a bare pod is deleted.
+/// Controllers that would recreate users of the claim are scaled down; a bare pod is deleted.
 #[test]
 fn the_users_of_a_claim_are_ended_where_they_come_from() {
     let user = |pod: Value| {

@@ -16,21 +16,21 @@ use crate::storage::{self, Deleter};
 use crate::survey::Metadata;
 use crate::text;
 
-/// Pods that one message names.
+/// Maximum number of pods that one message names.
 const NAMED: usize = 3;
-/// Kinds that create their pods again until they are scaled down.
+/// Kinds that recreate their pods until they are scaled down.
 const SCALED: [&str; 3] = ["Deployment", "ReplicaSet", "StatefulSet"];
 
-/// Maximum time to delete the storage of a volume before it is reported.
+/// Time after which the storage of a volume should be deleted, before it is reported.
 const STORAGE_PATIENCE_MILLISECONDS: i64 = 600_000;
 
-/// An object as the retention module of its kind reads it.
+/// Reads an object as the retention module of its kind does.
 pub(crate) fn narrow(kind: Kind, object: &Object) -> Option<Narrow> {
     let json = serde_json::to_vec(object.value()).ok()?;
     Narrow::read(kind, &json).ok()
 }
 
-/// The pods that use a claim, by the rule of the protection controller.
+/// Returns the pods that use a claim, by the rule of the protection controller.
 pub(crate) fn users<'a>(claim: &Object, facts: &'a Facts) -> Vec<&'a Object> {
     let Some(Narrow::Claim(read)) = narrow(Kind::Claim, claim) else { return Vec::new() };
     let pods = facts.all(&GroupResource::new("", "pods"), claim.namespace());
@@ -80,7 +80,7 @@ impl Diagnosis<'_> {
         holds
     }
 
-    /// Commands that end these pods: what would create them again is scaled down, others are deleted.
+    /// Returns commands that end these pods: controllers that would recreate them are scaled down, other pods are deleted.
     fn ends_of(&self, pods: &[&Object]) -> Vec<String> {
         let controller = |uid: &Uid| {
             let owners = self.survey.engine.owners_of(uid);
@@ -156,7 +156,7 @@ impl Diagnosis<'_> {
         }
     }
 
-    /// Volumes whose claim is gone and whose storage is not deleted although it should be, one row for each reason.
+    /// Returns volumes whose claim is gone and whose storage should be deleted but is not, one row per reason.
     pub(super) fn unreclaimed(&self) -> Vec<Row> {
         let name = GroupResource::new("", "persistentvolumes");
         let Some(resource) = self.survey.catalog.named(&name) else { return Vec::new() };
@@ -217,7 +217,7 @@ impl Diagnosis<'_> {
         })
     }
 
-    /// A finalizer of the storage sidecars.
+    /// Returns the cause for a finalizer of the storage sidecars.
     pub(super) fn storage_finalizer(
         &self,
         key: &ObjectKey,

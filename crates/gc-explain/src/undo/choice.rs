@@ -1,7 +1,7 @@
-//! Recorded deletions that a question is about: those of one act, and the last object of each name.
+//! Choice of the recorded deletions to undo: those of one act, and the last object of each name.
 //!
-//! A store of records may be larger than memory. An [`Index`] keeps of each record what the choice needs, and not its contents; the
-//! records that are chosen are read a second time.
+//! A store of records may be larger than memory. An [`Index`] keeps only the parts of each record that the choice needs; the chosen
+//! records are read a second time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +11,10 @@ use serde_json::Value;
 use super::Record;
 use crate::object::parse_time;
 
-/// Maximum difference of the clocks of the recorder and the server, milliseconds. What went earlier than a namespace
-/// did not go with it.
+/// Maximum difference between the clocks of the recorder and the server, milliseconds. An object deleted earlier than that before a
+/// namespace was not deleted with it.
 const CLOCK_SLACK_MILLISECONDS: i64 = 2_000;
-/// Maximum time that a dependent may be recorded before its owner, milliseconds: each resource has a watch of its
-/// own.
+/// Maximum time by which a dependent may be recorded before its owner, milliseconds: each resource has its own watch.
 const WATCH_SLACK_MILLISECONDS: i64 = 30_000;
 
 /// Predicate that selects records.
@@ -23,11 +22,11 @@ pub type RecordPredicate<'a> = &'a dyn Fn(&Record) -> bool;
 
 /// Selection of the deletions to undo.
 pub enum Choice<'a> {
-    /// The last deletion of each selected object, with everything that went because of it.
+    /// The last deletion of each selected object, with everything that was deleted because of it.
     Last(RecordPredicate<'a>),
-    /// The object with this UID, with everything that went because of it.
+    /// The object with this UID, with everything that was deleted because of it.
     Cascade(String),
-    /// Every selected object that was deleted since then, with what went because of it.
+    /// Every selected object that was deleted since then, with everything that was deleted because of it.
     Since(Timestamp, RecordPredicate<'a>),
 }
 
@@ -40,23 +39,23 @@ impl Choice<'_> {
     }
 }
 
-/// An earlier object of a name.
+/// An earlier object of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Earlier {
-    /// When its deletion was seen.
+    /// Time at which its deletion was seen.
     pub at: Timestamp,
     /// Its UID.
     pub uid: String,
 }
 
-/// The records that a choice is about.
+/// Records that a choice selects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChosenRecords {
-    /// By UID, when the deletion was seen: of several records of one object, the last.
+    /// Time at which the deletion was seen, by UID; for several records of one object, the last.
     pub records: BTreeMap<String, Timestamp>,
-    /// UIDs of what was named, rather than found below it.
+    /// UIDs that were named rather than found through them.
     pub named: BTreeSet<String>,
-    /// Earlier objects of the same name, by the UID of the one that is chosen.
+    /// Earlier objects of the same name, by the UID of the chosen one.
     pub earlier: BTreeMap<String, Vec<Earlier>>,
 }
 
@@ -73,7 +72,7 @@ impl ChosenRecords {
 struct Summary {
     at: Timestamp,
     begun: Timestamp,
-    /// True if the server says when its deletion began, and not the clock of the recorder.
+    /// True if the start of its deletion comes from the server, and not from the recorder's clock.
     is_exact: bool,
     uid: Box<str>,
     resource: Box<str>,
@@ -83,7 +82,7 @@ struct Summary {
     is_selected: bool,
 }
 
-/// When the deletion of an object began: with the request, if the object was there for a time after it.
+/// Returns the start of an object's deletion: the time of the request, if the object remained for a while after it.
 fn begun(record: &Record) -> Timestamp {
     let grace = record.object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or_default();
     let requested = parse_time(record.text("/metadata/deletionTimestamp"))
@@ -91,12 +90,12 @@ fn begun(record: &Record) -> Timestamp {
     requested.map_or(record.at, |requested| requested.min(record.at))
 }
 
-/// Everything that a choice needs of many records.
+/// The parts of many records that a choice needs.
 #[derive(Clone, Debug, Default)]
 pub struct Index(BTreeMap<Box<str>, Summary>);
 
 impl Index {
-    /// Adds a record; of several of one object, the last counts.
+    /// Adds a record; the last one of the same object counts.
     pub fn add(&mut self, record: &Record, choice: &Choice<'_>) {
         let uid = record.uid();
         let is_wanted = !uid.is_empty() && !matches!(choice, Choice::Since(since, _) if record.at < *since);
@@ -118,7 +117,8 @@ impl Index {
         self.0.insert(uid.into(), summary);
     }
 
-    /// Chooses what is selected with what went because of it, and of objects of one name the last one.
+    /// Chooses the selected records with everything that was deleted because of them. For objects of the same name, chooses the
+    /// last one.
     #[must_use]
     pub fn chosen(&self, choice: &Choice<'_>) -> ChosenRecords {
         let roots: Vec<&Summary> = self.0.values().filter(|summary| summary.is_selected).collect();
@@ -133,7 +133,7 @@ impl Index {
         chosen
     }
 
-    /// Adds what was deleted because of these: the contents of namespaces, and dependents.
+    /// Adds objects that were deleted because of these: the contents of namespaces, and dependents.
     fn with_what_went_along<'a>(&'a self, roots: &[&'a Summary]) -> BTreeMap<&'a str, &'a Summary> {
         let (mut dependents, mut contents): (BTreeMap<&str, Vec<&Summary>>, BTreeMap<&str, Vec<&Summary>>) =
             Default::default();
@@ -157,7 +157,7 @@ impl Index {
         }
         while let Some(summary) = open.pop() {
             for dependent in dependents.get(&*summary.uid).into_iter().flatten() {
-                // Watches are late by different times; the dates of the server are not.
+                // Watches are delayed by different times; the server's dates are not.
                 let is_exact = summary.is_exact && dependent.is_exact;
                 let slack = if is_exact { CLOCK_SLACK_MILLISECONDS } else { WATCH_SLACK_MILLISECONDS };
                 let went = if is_exact { dependent.begun } else { dependent.at };
@@ -180,7 +180,7 @@ pub fn chosen(records: &[Record], choice: &Choice<'_>) -> ChosenRecords {
     index.chosen(choice)
 }
 
-/// Of several objects of one name, there can be one: the last.
+/// Only one of several objects with the same name can be restored: the last.
 fn newest_of_each_name<'a>(
     summaries: Vec<&'a Summary>,
     earlier: &mut BTreeMap<String, Vec<Earlier>>,
@@ -202,7 +202,8 @@ fn newest_of_each_name<'a>(
     newest
 }
 
-/// Reports whether an object gives somebody rights, is a credential of the cluster, or has the server ask somebody about every request.
+/// Reports whether an object grants permissions, is a credential of the cluster, or makes the server consult something about every
+/// request.
 #[must_use]
 pub fn grants_rights(object: &Value) -> bool {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
@@ -210,7 +211,7 @@ pub fn grants_rights(object: &Value) -> bool {
     match (group, text("kind")) {
         (
             "rbac.authorization.k8s.io" | "admissionregistration.k8s.io" | "apiregistration.k8s.io"
-            // OpenShift's rights, and who may run privileged containers.
+            // OpenShift's permissions, and who may run privileged containers.
             | "authorization.openshift.io" | "security.openshift.io" | "oauth.openshift.io" | "user.openshift.io",
             _,
         )

@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// `Kind name` with owners (`Kind/name`, `*` if it is the controller) and further members.
+/// Returns the record of `Kind name` with owners (`Kind/name`, plus `*` for the controller) and further members.
 fn record(at: i64, title: &str, owners: &[&str], more: Value) -> Record {
     let (kind, name) = title.split_once(' ').unwrap();
     let owners: Vec<Value> = owners
@@ -49,7 +49,7 @@ fn absent(_: &str) -> Presence {
     Presence::Absent
 }
 
-/// Owners whose revisions are unknown.
+/// Returns owners whose revisions are unknown.
 fn beside(presence: &dyn Fn(&str) -> Presence) -> Owners<'_> {
     static NONE: BTreeMap<String, String> = BTreeMap::new();
     Owners { presence, revisions: &NONE }
@@ -108,7 +108,7 @@ fn choices_take_what_depended() {
     );
 }
 
-/// A controller has put another pod in the place of one that has finished, or will; a Job counts it.
+/// A controller replaces a finished pod, now or later; a Job counts it.
 #[test]
 fn finished_pods_are_recreated_where_their_controller_replaces_them() {
     let failed = || json!({"/status/phase": "Failed"});
@@ -187,7 +187,7 @@ fn owners_come_first_and_controllers_do_their_part() {
     known.insert("uid-z-owner".into(), "new-owner".into());
     let sent = with_owners(&child.object, &known, &|_| false).unwrap();
     assert_eq!(sent["metadata"]["ownerReferences"][0]["uid"], "new-owner");
-    // A name proves nothing: another object does not own what depended on its namesake.
+    // A name proves nothing: another object does not own the dependents of its namesake.
     let below = with_owners(&undo.steps[2].object, &known, &|_| false).unwrap();
     assert_eq!(below["metadata"]["ownerReferences"], json!([]));
     assert_eq!(undo.steps[2].notes, ["without references to owners that are gone: ConfigMap/taken"]);
@@ -256,7 +256,7 @@ fn what_cannot_come_back_is_said() {
     }
 }
 
-/// A ring of owners does not hold anything up.
+/// An ownership cycle does not block the plan.
 #[test]
 fn rings_are_planned_as_well() {
     let records = [
@@ -269,7 +269,7 @@ fn rings_are_planned_as_well() {
     );
 }
 
-/// Deletions of other days are unrelated to the deletion of the namespace or the owner.
+/// Deletions on other days are unrelated to that of the namespace or owner.
 #[test]
 fn only_what_went_along_comes_back() {
     const DAY: i64 = 86_400_000;
@@ -306,7 +306,7 @@ fn rights_come_back_only_when_they_are_named() {
     assert_eq!(planned(&Choice::Cascade("uid-admin".into())), ["Create RoleBinding/admin"]);
 }
 
-/// Below an owner that is on its way out, dependents would be collected again, and a controller makes nothing.
+/// Below a terminating owner, dependents would be collected again, and its controller creates nothing.
 #[test]
 fn nothing_is_created_below_an_owner_that_goes() {
     let records = [
@@ -348,7 +348,7 @@ fn nothing_is_created_below_an_owner_that_goes() {
     );
 }
 
-/// A repeated run has the same references as the first one.
+/// A repeated run writes the same references as the first one.
 #[test]
 fn what_an_earlier_run_has_created_refers_to_nothing_that_is_gone() {
     let records = [record(1, "ConfigMap child", &["ConfigMap/gone"], json!({"/status/phase": "x"}))];
@@ -359,7 +359,7 @@ fn what_an_earlier_run_has_created_refers_to_nothing_that_is_gone() {
     assert!(with_owners(&undo.steps[0].object, &undo.known, &|_| false).is_some());
 }
 
-/// The last state of a pod that ran is a finished one: its deletion has ended it.
+/// The last recorded state of a pod that was running is finished, because its deletion ended it.
 #[test]
 fn pods_that_ran_until_their_deletion_come_back() {
     let pod = |finished: &str| {
@@ -381,8 +381,7 @@ fn pods_that_ran_until_their_deletion_come_back() {
     }
 }
 
-/// Controllers create the objects of every namespace and Service; the rollback history of a Deployment is not created
-/// again.
+/// Controllers create the objects of every namespace and Service; they do not recreate the rollback history of a Deployment.
 #[test]
 fn controllers_make_what_is_theirs() {
     let revision =
@@ -427,7 +426,7 @@ fn controllers_make_what_is_theirs() {
     );
 }
 
-/// Of an owner that was never gone, only what its present revision needs is made again; older revisions are what a rollback needs.
+/// The controller of an owner that was never gone recreates only its current revision; older ones are needed for a rollback.
 #[test]
 fn the_history_of_a_living_owner_comes_back() {
     let revision =
@@ -457,7 +456,7 @@ fn the_history_of_a_living_owner_comes_back() {
     );
 }
 
-/// "Recreated" is said only of what the controllers of Kubernetes make.
+/// Only objects of Kubernetes' own controllers are called recreated.
 #[test]
 fn only_controllers_of_kubernetes_are_known_to_make_objects() {
     let slice = |name: &str, owner: &str, manager: &str| {
@@ -487,7 +486,8 @@ fn only_controllers_of_kubernetes_are_known_to_make_objects() {
     );
 }
 
-/// Rights come back only when they are named: also credentials of the cluster, and those of OpenShift.
+/// Permissions are restored only when named explicitly; the same holds for credentials of the cluster, and for OpenShift's
+/// permissions.
 #[test]
 fn whatever_grants_rights_has_to_be_named() {
     for (api_version, kind, secret_type, expected) in [
@@ -503,7 +503,8 @@ fn whatever_grants_rights_has_to_be_named() {
     }
 }
 
-/// Where the server says when both deletions began, a dependent that somebody deleted shortly before is not part of the act.
+/// If the server recorded the start of both deletions, a dependent that was deleted shortly before its owner is not part of the
+/// act.
 #[test]
 fn what_was_deleted_before_its_owner_does_not_come_back_with_it() {
     let ended = |name: &str, owner: &[&str], begun: &str| {
@@ -515,7 +516,7 @@ fn what_was_deleted_before_its_owner_does_not_come_back_with_it() {
         ended("before", &["ConfigMap/root"], "2027-01-15T08:00:10Z"),
         ended("with-it", &["ConfigMap/root"], "2027-01-15T08:00:20Z"),
         ended("after", &["ConfigMap/root"], "2027-01-15T08:01:00Z"),
-        // Its beginning is not known, and it was recorded later.
+        // The start of its deletion is unknown, and it was recorded later.
         record(1_800_000_100_000, "ConfigMap undated", &["ConfigMap/root"], json!({})),
     ];
     let chosen: Vec<String> =

@@ -1,9 +1,9 @@
-//! Labelled objects: those that are used, though by no reference, and those that are not. No used one may be reported as certain.
+//! Labelled objects: some are used without any reference, some are not. None of the used ones may be reported as certainly unused.
 
 use super::super::controllers::{Mark, NAMING, SELECTED};
 use super::*;
 
-/// Objects of distributions, as they are after an installation: kind, namespace/name, and labels (`l:`) or annotations (`a:`).
+/// Objects of distributions as they are after installation: kind, namespace/name, and labels (`l:`) or annotations (`a:`).
 const DISTRIBUTIONS: &str = "
 EKS ConfigMap kube-system/aws-auth
 EKS ConfigMap kube-system/amazon-vpc-cni
@@ -131,7 +131,7 @@ Cilium ConfigMap net/cilium-config
 MetalLB Secret metallb-system/metallb-memberlist
 ";
 
-/// A labelled object of these tables.
+/// Parses a labelled object from these tables.
 fn listed(line: &str) -> (String, Value) {
     let mut words = line.split_whitespace().skip(1);
     let title = format!("{} {}", words.next().unwrap(), words.next().unwrap());
@@ -143,7 +143,7 @@ fn listed(line: &str) -> (String, Value) {
     (title, json!({"metadata": metadata}))
 }
 
-/// An object with a mark of the catalogue.
+/// Returns an object with a mark of the catalogue.
 fn marked(number: usize, usable: Usable, mark: Mark) -> (String, Value) {
     let mut name = format!("object-{number}");
     let mut metadata = json!({"labels": {}, "annotations": {}});
@@ -173,7 +173,7 @@ fn no_used_object_is_certainly_unused() {
     for (number, (_, kinds, mark)) in SELECTED.iter().enumerate() {
         used.extend(kinds.iter().map(|usable| marked(number, *usable, *mark)));
     }
-    // The same objects without a mark are unused, and said to be.
+    // The same objects without a mark are unused, and must be reported.
     let unused: Vec<(String, Value)> = (0..100)
         .map(|number| {
             let usable = Usable::ALL[number % 4];
@@ -188,7 +188,7 @@ fn no_used_object_is_certainly_unused() {
     for includes_system in [false, true] {
         let own: Vec<_> = all
             .iter()
-            // Only what a user of the cluster would ask about.
+            // Keep only objects that a user of the cluster would ask about.
             .filter(|(title, _)| {
                 !includes_system || title.contains(" kube-system/") || title.contains(" shop/")
             })
@@ -196,7 +196,7 @@ fn no_used_object_is_certainly_unused() {
             .collect();
         let mut found = certain(&report(own, vec![], includes_system));
         found.retain(|line| !line.contains("shop/left-"));
-        // Where nothing marks it, no reader could know that it is used.
+        // Without a mark, not even a person could tell that it is used.
         found.retain(|line| {
             line != "UnusedConfigMap kube-system/kube-apiserver-legacy-service-account-token-tracking"
         });
@@ -236,7 +236,7 @@ fn annotations_name_objects() {
     assert_eq!(shown(&found), [""; 0]);
 }
 
-/// Names in arguments, variables, annotations of unknown controllers and rights make a finding unknown.
+/// Names in arguments, variables, annotations of unknown controllers and RBAC rules make a finding uncertain.
 #[test]
 fn names_that_programs_are_given_make_it_unknown() {
     let container =
@@ -269,7 +269,7 @@ fn names_that_programs_are_given_make_it_unknown() {
     }
 }
 
-/// An annotation of an object that contains its own name says nothing about a use.
+/// An annotation that contains the object's own name is no evidence of a use.
 #[test]
 fn an_object_does_not_use_itself() {
     let robot = (

@@ -1,8 +1,8 @@
-//! Findings about kinds that nothing refers to by name.
+//! Findings about objects that nothing refers to by name.
 
 use super::*;
 
-/// What is reported of these objects, without reasons.
+/// Returns the findings about these objects, without reasons.
 fn codes(users: Vec<(&str, Value)>) -> Vec<String> {
     let short = |line: String| line.split_once(':').unwrap().0.to_owned();
     shown(&report(vec![], users, false)).into_iter().map(short).collect()
@@ -20,7 +20,7 @@ fn what_selects_nothing_is_unused() {
     for (object, other, expected) in [
         (service(), pod(json!({"app": "web", "role": "main", "x": "y"})), &[][..]),
         (service(), pod(json!({"app": "db"})), &["UnusedService n/s"]),
-        // Its pods have other labels now: a leader may be marked by one.
+        // The pods have other labels right now: the Service may select the leader by a label that moves.
         (service(), pod(json!({"app": "web", "role": "replica"})), &["UnusedService? n/s"]),
         (service(), ("Deployment n/d", template(json!({"app": "web", "role": "main"}))), &[]),
         (
@@ -198,7 +198,7 @@ fn volumes_and_classes_without_a_use() {
     }
 }
 
-/// The claim of a volume is not used by being bound: what is bound and not mounted is the most expensive garbage.
+/// Being bound to a volume does not make a claim used: a bound claim that nothing mounts is the most expensive garbage.
 #[test]
 fn a_bound_claim_that_no_pod_mounts_is_unused() {
     let claim = (
@@ -261,7 +261,7 @@ fn definitions_without_objects_are_not_certainly_unused() {
     assert_eq!(unused(vec![("Widget n/w", json!({}))]), [""; 0]);
 }
 
-/// What is not older than asked for is left out, with everything that is not about disuse.
+/// A minimum age leaves out younger objects and all findings that are not about disuse.
 #[test]
 fn age_narrows_the_report() {
     let at = |created: &str| json!({"metadata": {"creationTimestamp": created}});
@@ -279,7 +279,7 @@ fn age_narrows_the_report() {
     assert_eq!(shown(&found), ["UnusedConfigMap n/old: nothing refers to it"]);
 }
 
-/// Marks are set on what is certainly unused, stay with their date, and end with a use or a doubt.
+/// Objects that are certainly unused get a mark, keep its date, and lose it when a use or a doubt appears.
 #[test]
 fn marks_follow_what_is_certain() {
     let marked = json!({"metadata": {"annotations": {"kubegc.io/unused-since": "2027-01-01T00:00:00Z"}}});
@@ -323,7 +323,7 @@ fn marks_follow_what_is_certain() {
     );
 }
 
-/// A look notes its time on what it finds unused; the date of a mark counts while looks follow each other.
+/// Each check records its time on unused objects; the date of a mark counts only while checks follow each other.
 #[test]
 fn a_look_notes_its_time() {
     let now = Timestamp(1_800_000_000_000);
@@ -363,7 +363,7 @@ fn a_look_notes_its_time() {
     assert_eq!(patch["metadata"]["annotations"], none);
 }
 
-/// A Gateway needs its class, and routes; a Job that is suspended has no pods.
+/// A Gateway needs its class and routes; a suspended Job has no pods.
 #[test]
 fn gateways_and_suspended_jobs_are_reported() {
     let gateway = || ("Gateway n/g", json!({"spec": {"gatewayClassName": "c"}}));
@@ -389,7 +389,7 @@ fn gateways_and_suspended_jobs_are_reported() {
     }
 }
 
-/// A namespace is empty if there is nothing in it but what every namespace has.
+/// A namespace counts as empty if it contains only what every namespace has.
 #[test]
 fn empty_namespaces_are_reported() {
     let namespace = |name: &'static str| (name, json!({}));
