@@ -1,9 +1,9 @@
-//! Aggregated API servers: groups and versions whose APIService names a Service are served by what is behind it.
+//! Aggregated API servers: groups and versions whose APIService names a Service are served by the server behind that Service.
 //!
-//! What is served by whom is a [`Table`], read from the stored APIServices (`follow::aggregated`), with what the last check of each
-//! server found: whether it is available, which becomes the condition of the APIService, and which resources it has, which
-//! become part of discovery. Requests are authenticated and authorized here, and sent on with the user in their headers
-//! (`serve::forward`), under a certificate of the front-proxy authority.
+//! A [`Table`] records which server serves which group and version. It is read from the stored APIServices (`follow::aggregated`)
+//! and holds the result of each server's last check: its availability, which becomes the condition of the APIService, and its
+//! resources, which become part of discovery. Requests are authenticated and authorized here and then forwarded with the user in
+//! their headers (`serve::forward`), under a certificate of the front-proxy authority.
 
 mod table;
 
@@ -13,7 +13,7 @@ pub(crate) use table::{ApiService, Availability, Key, Resource, Table, Version};
 
 use crate::transport::dial::Identity;
 
-/// The aggregated servers of this moment.
+/// The aggregated servers known at this moment.
 pub(crate) struct Aggregator {
     table: RwLock<Arc<Table>>,
     /// Identity that this server presents to aggregated servers.
@@ -21,7 +21,7 @@ pub(crate) struct Aggregator {
 }
 
 impl Aggregator {
-    /// Without any.
+    /// Creates an aggregator without servers.
     pub(crate) fn new(identity: Identity) -> Self {
         Self { table: RwLock::default(), identity }
     }
@@ -36,7 +36,7 @@ impl Aggregator {
         &self.identity
     }
 
-    /// Replaces the table by what is made of it.
+    /// Replaces the table with the result of `change`.
     pub(crate) fn change(&self, change: impl FnOnce(&Table) -> Table) -> Arc<Table> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         *table = Arc::new(change(&table));

@@ -1,4 +1,4 @@
-//! The time that a request may take, and who it is made by.
+//! Deadline of a request, and its user.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use gc_registry::api::UserInfo;
 
-/// The longest that a request may take which is neither a watch nor a connection; `?timeout=` shortens it. As upstream.
+/// Maximum duration of a request that is neither a watch nor a connection, as upstream; `?timeout=` shortens it.
 pub(crate) const REQUEST_PATIENCE: Duration = Duration::from_mins(1);
-/// The longest that a write may take, as upstream.
+/// Maximum duration of a write, as upstream.
 pub(crate) const WRITE_PATIENCE: Duration = Duration::from_secs(34);
 
-/// The end of the time of a request, which comes early if its client leaves.
+/// The deadline of a request. It expires early if the client disconnects.
 #[derive(Clone, Debug)]
 pub(crate) struct Deadline {
     start: Instant,
@@ -20,18 +20,18 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// The deadline of a request that begins now.
+    /// Creates the deadline of a request that starts now.
     pub(crate) fn after(patience: Duration) -> Self {
         let start = Instant::now();
         Self { start, end: start + patience, is_abandoned: Arc::default() }
     }
 
-    /// Brings the end forward, if this patience with the whole request ends earlier.
+    /// Shortens the deadline to this duration, counted from the start of the request.
     pub(crate) fn shorten(&mut self, patience: Duration) {
         self.end = self.start.checked_add(patience).map_or(self.end, |end| end.min(self.end));
     }
 
-    /// Brings the end forward, if this patience with the rest of the request ends earlier.
+    /// Shortens the deadline to this duration, counted from now.
     pub(crate) fn shorten_from_now(&mut self, patience: Duration) {
         self.shorten(self.start.elapsed() + patience);
     }
@@ -40,7 +40,7 @@ impl Deadline {
         self.end
     }
 
-    /// Returns the time that is left: none if the client has left.
+    /// Returns the remaining time: zero if the client has disconnected.
     pub(crate) fn time_left(&self) -> Duration {
         if self.is_abandoned.load(Ordering::Acquire) {
             return Duration::ZERO;
@@ -48,7 +48,7 @@ impl Deadline {
         self.end.saturating_duration_since(Instant::now())
     }
 
-    /// Returns what abandons the request when it is dropped: whoever drives the request holds it.
+    /// Returns a guard that abandons the request when dropped; the task that drives the request holds it.
     pub(crate) fn abandoned_by(&self) -> Abandonment {
         Abandonment(Arc::clone(&self.is_abandoned))
     }
@@ -64,7 +64,7 @@ impl Drop for Abandonment {
     }
 }
 
-/// The user behind a request, and the time that it may take.
+/// The user behind a request, and its deadline.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) user: UserInfo,

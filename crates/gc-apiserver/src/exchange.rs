@@ -1,4 +1,4 @@
-//! A request as it came, and the forms of answers.
+//! A request as received, and the forms of answers.
 
 pub(crate) mod answers;
 pub(crate) mod body;
@@ -32,20 +32,20 @@ use crate::transport::connections::Upgrade;
 use crate::transport::query::Query;
 use crate::work;
 
-/// Maximum bytes of a body beyond [`MAXIMUM_BODY`] that are read and dropped, so that the client sees the answer.
+/// Maximum number of bytes beyond [`MAXIMUM_BODY`] that are read and dropped, so that the client sees the answer.
 const MAXIMUM_DRAINED: usize = 64 * 1024 * 1024;
 /// Maximum time to receive a body.
 const BODY_PATIENCE: Duration = Duration::from_mins(1);
-/// Maximum time to receive the dropped rest of a body.
+/// Maximum time to receive the rest of a body that is dropped.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum time that a refusal waits for the rest of its request's body.
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(1);
 /// `Content-Type` of plain text.
 pub(crate) const PLAIN: &str = "text/plain; charset=utf-8";
-/// Longest default field manager.
+/// Maximum length of a default field manager.
 const MAXIMUM_MANAGER: usize = 128;
 
-/// Why the body of a request broke off.
+/// Reason why the body of a request broke off.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 /// The body of a request, from a connection or from this process.
 pub(crate) type RequestBytes = BoxBody<Bytes, BodyError>;
@@ -56,7 +56,7 @@ pub(crate) type Answer = Response<AnswerBody>;
 pub(crate) struct ApiRequest {
     /// Method.
     pub(crate) method: Method,
-    /// Path and query as they came.
+    /// Path and query as received.
     pub(crate) target: String,
     /// Decoded path.
     pub(crate) path: String,
@@ -68,38 +68,38 @@ pub(crate) struct ApiRequest {
     pub(crate) body: RequestBytes,
     /// The user.
     pub(crate) user: UserInfo,
-    /// The flow of priority and fairness that it belongs to, once it is known who asks.
+    /// Flow of priority and fairness that the request belongs to, once the user is known.
     pub(crate) flow: Flow,
-    /// When it arrived, by the clock of the objects.
+    /// Time of arrival, by the clock that objects are stamped with.
     pub(crate) now: jiff::Timestamp,
-    /// The time that it may take, unless it is a watch or a connection.
+    /// Deadline, which does not apply to a watch or a connection.
     pub(crate) deadline: Deadline,
-    /// The body, once it has been read, and the room that it takes.
+    /// The body, once it has been read, and the memory reserved for it.
     pub(crate) read: Option<(Bytes, Option<Held>)>,
-    /// The way to another protocol on its connection.
+    /// Handle for switching the connection to another protocol.
     pub(crate) upgrade: Option<Upgrade>,
-    /// The connection that it came on; none within this process.
+    /// The connection that the request came on; `None` within this process.
     pub(crate) client: Option<Arc<Client>>,
     /// True if other requests share the connection (HTTP/2).
     pub(crate) is_multiplexed: bool,
-    /// The stream that it has for want of valid credentials.
+    /// Stream slot that a request without valid credentials occupies.
     pub(crate) anonymous: Option<AnonymousStream>,
-    /// True if its stream is refused in place of an answer.
+    /// True if the stream is refused instead of answered.
     pub(crate) is_refused: bool,
 }
 
 impl ApiRequest {
-    /// A header as text.
+    /// Returns a header as text.
     pub(crate) fn header(&self, name: &http::HeaderName) -> Option<&str> {
         self.headers.get(name).map(header_text)
     }
 
-    /// The representation of the answer.
+    /// Returns the representation of the answer.
     pub(crate) fn representation(&self, purpose: Purpose) -> Result<Representation, ApiError> {
         negotiate::negotiate(self.header(&ACCEPT), self.is_pretty(), purpose)
     }
 
-    /// Reports whether JSON is indented: as the client asks, and else for those that people read directly.
+    /// Reports whether JSON is indented: as the client asks, and by default for clients whose output people read directly.
     pub(crate) fn is_pretty(&self) -> bool {
         const READ_BY_PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
         match self.query.get("pretty").filter(|text| !text.is_empty()) {
@@ -111,7 +111,7 @@ impl ApiRequest {
         }
     }
 
-    /// Charges bytes to the connection, if it came on one; 429 if there is no room for them.
+    /// Charges bytes to the connection, if there is one; fails with a 429 if there is no room for them.
     pub(crate) fn charge(&self, bytes: usize) -> Result<Option<Charge>, ApiError> {
         let charge = self.client.as_ref().map(|client| client.charge(bytes)).transpose();
         charge.map_err(|OverBudget| work::too_many_requests())
@@ -127,14 +127,14 @@ impl ApiRequest {
         })
     }
 
-    /// The default field manager: the user agent up to its first slash.
+    /// Returns the default field manager: the user agent up to its first slash.
     pub(crate) fn manager(&self) -> String {
         let agent = self.header(&USER_AGENT).unwrap_or_default();
         let name = agent.split('/').next().unwrap_or_default();
         name.chars().filter(|c| !c.is_control()).take(MAXIMUM_MANAGER).collect()
     }
 
-    /// Takes over `?timeout=`, which shortens the time of a request and does not lengthen it; zero and less are no limit.
+    /// Applies `?timeout=`, which can shorten the time of a request but not extend it; zero and negative values are ignored.
     pub(crate) fn limit_time(&mut self) -> Result<(), ApiError> {
         let Some(text) = self.query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(()) };
         let Ok(timeout) = text.parse::<GoDuration>() else {
@@ -151,13 +151,13 @@ impl ApiRequest {
         Ok(())
     }
 
-    /// Returns the user who asks, and for how long.
+    /// Returns the user and the deadline of the request.
     pub(crate) fn caller(&self) -> Caller {
         Caller { user: self.user.clone(), manager: self.manager(), deadline: self.deadline.clone() }
     }
 
-    /// Reads the whole body, once: 413 beyond the limit, 429 if there is no room for it, 504 if it takes too long,
-    /// 400 if it breaks off. A body that has not arrived takes no place among the requests that are worked on.
+    /// Reads the whole body, once. Fails with 413 beyond the limit, 429 if there is no room for it, 504 if it takes too long, and
+    /// 400 if it breaks off. A request whose body has not arrived occupies no seat.
     pub(crate) async fn read_body(&mut self, bodies: &Arc<Bodies>) -> Result<Bytes, ApiError> {
         if let Some((bytes, _)) = &self.read {
             return Ok(bytes.clone());
@@ -197,8 +197,8 @@ impl ApiRequest {
         }
     }
 
-    /// Reads and drops the body of a request that is refused, within bounds: curl loses the answer if an HTTP/2 stream ends
-    /// while it still sends the body. A client that sent `Expect` is not asked for its body.
+    /// Reads and drops the body of a refused request, within bounds: curl loses the answer if an HTTP/2 stream ends while curl
+    /// still sends the body. A client that sent `Expect` is not asked for its body.
     pub(crate) async fn drop_body(&mut self) {
         if !self.headers.contains_key(EXPECT) {
             let _ = tokio::time::timeout(REFUSAL_PATIENCE, drain(&mut self.body, MAXIMUM_BODY)).await;
@@ -206,7 +206,7 @@ impl ApiRequest {
     }
 }
 
-/// Why a body was not read.
+/// Reason why a body was not read.
 enum Unread {
     TooLarge,
     NoRoom,
@@ -234,7 +234,7 @@ async fn collect(body: &mut RequestBytes, held: &mut Held) -> Result<Bytes, Unre
     Ok(first.unwrap_or_else(|| all.into()))
 }
 
-/// Appends to a body. Where the system has no memory for it, the request ends, and not the process.
+/// Appends to a body. If memory is exhausted, only the request fails, not the process.
 fn append(all: &mut Vec<u8>, data: &[u8]) -> Result<(), Unread> {
     all.try_reserve(data.len()).map_err(|_| Unread::NoRoom)?;
     all.extend_from_slice(data);
@@ -251,7 +251,7 @@ async fn drain(body: &mut RequestBytes, maximum: usize) {
     }
 }
 
-/// Refuses a request with a header that cannot be read as text: what it says could not be taken into account.
+/// Refuses a request with a header that is not text, because its meaning could not be taken into account.
 pub(crate) fn refuse_unreadable(headers: &HeaderMap) -> Result<(), ApiError> {
     match headers.iter().find(|(_, value)| std::str::from_utf8(value.as_bytes()).is_err()) {
         Some((name, _)) => Err(ApiError::bad_request(format!("the header {name} is not valid UTF-8"))),
@@ -259,7 +259,7 @@ pub(crate) fn refuse_unreadable(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// A header as text; only what [`refuse_unreadable`] has let through is read.
+/// Returns a header as text; only headers that passed [`refuse_unreadable`] are read.
 pub(crate) fn header_text(value: &HeaderValue) -> &str {
     std::str::from_utf8(value.as_bytes()).unwrap_or_default()
 }
@@ -271,7 +271,7 @@ pub(crate) fn page_not_found() -> Answer {
     answer
 }
 
-/// A text as an answer.
+/// Answers with a text.
 pub(crate) fn text_answer(code: StatusCode, content_type: &'static str, text: impl Into<Bytes>) -> Answer {
     let mut response = Response::new(AnswerBody::Whole(text.into()));
     *response.status_mut() = code;
@@ -279,12 +279,12 @@ pub(crate) fn text_answer(code: StatusCode, content_type: &'static str, text: im
     response
 }
 
-/// A whole answer, compressed if it is large and the client takes that.
+/// Builds a complete answer, compressed if it is large and the client accepts gzip.
 pub(crate) fn whole(bytes: impl Into<Bytes>, representation: Representation, gzip: bool) -> Answer {
     compressible(bytes.into(), representation.content_type(), gzip)
 }
 
-/// The same with any content type.
+/// Builds a complete answer like [`whole`], with any content type.
 pub(crate) fn compressible(bytes: Bytes, content_type: &'static str, gzip: bool) -> Answer {
     match gzip.then(|| packed(&bytes)).flatten() {
         Some(packed) => packed_answer(packed, content_type),
@@ -292,19 +292,19 @@ pub(crate) fn compressible(bytes: Bytes, content_type: &'static str, gzip: bool)
     }
 }
 
-/// The bytes compressed with gzip, where that pays.
+/// Compresses the bytes with gzip, if that pays off.
 pub(crate) fn packed(bytes: &[u8]) -> Option<Bytes> {
     if bytes.len() > GZIP_FROM { gzipped(bytes) } else { None }
 }
 
-/// The bytes compressed with gzip.
+/// Compresses the bytes with gzip.
 pub(crate) fn gzipped(bytes: &[u8]) -> Option<Bytes> {
     use std::io::Write as _;
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(1));
     encoder.write_all(bytes).and_then(|()| encoder.finish()).ok().map(Bytes::from)
 }
 
-/// An answer whose body is compressed already.
+/// Builds an answer whose body is already compressed.
 pub(crate) fn packed_answer(packed: Bytes, content_type: &'static str) -> Answer {
     let mut response = text_answer(StatusCode::OK, content_type, packed);
     response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -313,7 +313,7 @@ pub(crate) fn packed_answer(packed: Bytes, content_type: &'static str) -> Answer
 }
 
 impl ApiRequest {
-    /// A document as an answer, compressed where that pays.
+    /// Answers with a document, compressed if that pays off.
     pub(crate) fn document(&self, bytes: Bytes, content_type: &'static str) -> Answer {
         compressible(bytes, content_type, self.takes_gzip())
     }

@@ -14,21 +14,21 @@ use crate::encode::negotiate;
 
 /// The format for clients that name it in `Accept`.
 const OPEN_METRICS_TYPE: &str = "application/openmetrics-text";
-/// The same with the version that is written.
+/// The same content type with the version that is written.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The format for all others, as upstream has it.
+/// The format for all other clients, as upstream sends it.
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 /// The last line of OpenMetrics.
 const END: &str = "# EOF";
-/// Maximum number of label values that come from clients and are counted for themselves; all others share one.
+/// Maximum number of client-supplied label values that are counted separately; all others share one.
 pub(crate) const MAXIMUM_NAMES: usize = 500;
-/// The value that is shared.
+/// The shared value.
 pub(crate) const OTHERS: &str = "others";
 
-/// One histogram for each set of labels.
+/// A family of histograms, one for each set of labels.
 pub(crate) type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// Registers a metric, or a family of them, and returns it.
+/// Registers a metric or a family of metrics, and returns it.
 pub(crate) fn registered<M>(catalogue: &mut Catalogue, name: impl Into<String>, help: impl Into<String>) -> M
 where
     M: LabelledMetric + Clone + Default,
@@ -53,7 +53,7 @@ where
     family
 }
 
-/// The label values that are counted for themselves, so that clients cannot create any number of metrics.
+/// Label values that are counted separately, limited so that clients cannot create any number of metrics.
 #[derive(Debug)]
 pub(crate) struct CountedNames<T>(Mutex<BTreeSet<T>>);
 
@@ -64,7 +64,7 @@ impl<T> Default for CountedNames<T> {
 }
 
 impl<T: Ord> CountedNames<T> {
-    /// Reports whether this one is counted for itself: it was before, or there is room for it.
+    /// Reports whether this value is counted separately: it already was, or there is room for it.
     pub(crate) fn admits<N>(&self, name: &N) -> bool
     where
         T: std::borrow::Borrow<N>,
@@ -75,12 +75,12 @@ impl<T: Ord> CountedNames<T> {
     }
 }
 
-/// The content type and the text of metrics: OpenMetrics if `accept` asks for it by its name, otherwise the text format of
+/// Returns the content type and the text of metrics: OpenMetrics if `accept` asks for it by name, otherwise the text format of
 /// Prometheus, which every scraper reads.
 #[must_use]
 pub fn exposition(registry: &Registry, accept: Option<&str>) -> (&'static str, String) {
     let mut text = String::new();
-    // Writing to a text does not fail.
+    // Writing to a string does not fail.
     let _ = encode(&mut text, registry);
     let accepted = negotiate::media_ranges(accept.unwrap_or_default());
     if accepted.iter().any(|range| range.names(OPEN_METRICS_TYPE)) {
@@ -90,8 +90,8 @@ pub fn exposition(registry: &Registry, accept: Option<&str>) -> (&'static str, S
     }
 }
 
-/// The text format 0.0.4 of a text in OpenMetrics: comments name a counter as its sample is named, types that it does not
-/// know have others, and there are neither units nor an end.
+/// Converts OpenMetrics to the text format 0.0.4: comments use the name of a counter's sample, types unknown to the format are
+/// renamed, and units and the end marker are removed.
 fn plain(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let mut help = None;

@@ -1,7 +1,7 @@
-//! Priority and fairness: which priority level a request belongs to, by the stored FlowSchemas and
-//! PriorityLevelConfigurations, and who works when there are more requests than places.
+//! Priority and fairness: assigns requests to priority levels by the stored FlowSchemas and PriorityLevelConfigurations, and
+//! decides which requests run when there are more of them than seats.
 //!
-//! Everything here decides and is pure; `follow::fairness` keeps the configuration up to date, and the conditions of schemas.
+//! The decisions in these modules are pure; `follow::fairness` keeps the configuration and the conditions of schemas up to date.
 
 pub(crate) mod configuration;
 pub(crate) mod dangling;

@@ -14,16 +14,16 @@ use crate::exposition::{CountedNames, Histograms, OTHERS, histograms, registered
 use crate::fairness::configuration::Flow;
 use crate::fairness::seats::{Limits, Refusal};
 
-/// Bounds of the time that requests wait, in seconds.
+/// Bounds of the waiting time of requests, in seconds.
 const BUCKETS: [f64; 13] = [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
 
-/// A priority level.
+/// Labels of a priority level.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LevelLabels {
     priority_level: Arc<str>,
 }
 
-/// Requests of a flow schema.
+/// Labels of the requests of a flow schema.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct FlowLabels {
     priority_level: Arc<str>,
@@ -41,11 +41,11 @@ struct RefusalLabels {
 struct WaitLabels {
     priority_level: Arc<str>,
     flow_schema: Arc<str>,
-    /// `true` if the request was executed in the end.
+    /// `true` if the request was eventually executed.
     execute: &'static str,
 }
 
-/// Requests and the seats that they take, together.
+/// Number of requests and of the seats that they take.
 struct Occupancy {
     requests: Family<FlowLabels, Gauge>,
     seats: Family<FlowLabels, Gauge>,
@@ -70,7 +70,7 @@ impl Occupancy {
     }
 }
 
-/// A request that waits or is worked on: it is counted until this is dropped.
+/// Counts a waiting or executing request until dropped.
 pub(crate) struct CountedRequest {
     requests: Gauge,
     seats: Gauge,
@@ -98,7 +98,7 @@ pub(crate) struct FlowMetrics {
 }
 
 impl FlowMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     pub(crate) fn new(catalogue: &mut Catalogue) -> Self {
         let mut limit = |name: &str, help: &str| {
             registered(catalogue, format!("apiserver_flowcontrol_{name}_limit_seats"), help)
@@ -129,7 +129,7 @@ impl FlowMetrics {
         }
     }
 
-    /// Shows the seats of the levels that are configured.
+    /// Sets the seats of the configured levels.
     pub(crate) fn set_limits(&self, limits: Vec<(Arc<str>, Limits)>) {
         let families = [&self.nominal, &self.lower, &self.upper];
         families.into_iter().for_each(Family::clear);
@@ -141,26 +141,26 @@ impl FlowMetrics {
         }
     }
 
-    /// Counts a request that is worked on.
+    /// Counts a request that is executing.
     pub(crate) fn dispatched(&self, flow: &Flow, width: usize) -> CountedRequest {
         let labels = self.labels(flow);
         self.dispatched.get_or_create(&labels).inc();
         self.executing.occupied(&labels, width)
     }
 
-    /// Counts a request that waits.
+    /// Counts a request that is waiting.
     pub(crate) fn waiting(&self, flow: &Flow, width: usize) -> CountedRequest {
         self.waiting.occupied(&self.labels(flow), width)
     }
 
-    /// Counts a request that was refused.
+    /// Counts a refused request.
     pub(crate) fn rejected(&self, flow: &Flow, refusal: Refusal) {
         let FlowLabels { priority_level, flow_schema } = self.labels(flow);
         let labels = RefusalLabels { priority_level, flow_schema, reason: refusal.as_str() };
         self.rejected.get_or_create(&labels).inc();
     }
 
-    /// Keeps how long a request waited.
+    /// Records how long a request waited.
     pub(crate) fn waited(&self, flow: &Flow, is_executed: bool, took: Duration) {
         let FlowLabels { priority_level, flow_schema } = self.labels(flow);
         let execute = if is_executed { "true" } else { "false" };
@@ -189,7 +189,7 @@ mod tests {
         Flow { schema: schema.into(), level: "low".into(), ..Flow::default() }
     }
 
-    /// The lines of a metric, without their buckets.
+    /// Returns the lines of a metric, without its buckets.
     fn shown(catalogue: &Catalogue, name: &str) -> Vec<String> {
         let (_, text) = exposition(catalogue.registry(), None);
         let prefix = format!("apiserver_flowcontrol_{name}");

@@ -1,4 +1,4 @@
-//! Following objects of the server's own store: aggregated servers, priority and fairness.
+//! Follows objects in the server's own store: aggregated servers, priority and fairness.
 
 pub(crate) mod aggregated;
 pub(crate) mod fairness;
@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use crate::state::State;
 
-/// Delay before a broken watch is started again.
+/// Delay before a broken watch is restarted.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The least time between two readings: upstream's conditions are there when a client asks next.
+/// Minimum time between two readings; short enough that conditions are up to date at a client's next request, as upstream.
 pub(crate) const MOMENT: Duration = Duration::from_millis(10);
 
-/// The collection of a resource in version `v1`.
+/// Returns the collection of a resource in version `v1`.
 pub(crate) fn target(state: &State, group: &str, resource: &str) -> Result<RequestTarget, ApiError> {
     let catalog = state.registry.catalog();
     let definition = catalog
@@ -25,7 +25,7 @@ pub(crate) fn target(state: &State, group: &str, resource: &str) -> Result<Reque
     Ok(RequestTarget::collection(definition))
 }
 
-/// All objects of a resource.
+/// Lists all objects of a resource.
 pub(crate) fn list(state: &State, group: &str, resource: &str) -> Result<Vec<Value>, ApiError> {
     list_at(state, &target(state, group, resource)?)
 }
@@ -40,7 +40,7 @@ pub(crate) fn list_at(state: &State, target: &RequestTarget) -> Result<Vec<Value
     list.items.iter().map(|item| Ok((**item.value()?).clone())).collect()
 }
 
-/// Starts `follow` again whenever it ends, for as long as the server runs.
+/// Restarts `follow` whenever it ends, for as long as the server runs.
 pub(crate) async fn keep_following<F>(what: &str, mut follow: impl FnMut() -> F)
 where
     F: Future<Output = Result<(), ApiError>>,

@@ -1,4 +1,4 @@
-//! The laws of what clients send, as bodies of fuzz targets (`fuzz/` at the root), which run as tests too.
+//! Properties of the parsers of client input, as bodies of fuzz targets (`fuzz/` at the root), which also run as tests.
 #![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
 
 use std::sync::OnceLock;
@@ -24,7 +24,7 @@ use crate::transport::path::{ResourcePath, Route, resource_verb, route};
 use crate::transport::query::Query;
 use crate::x509::Certificate;
 
-/// A method and a path with its query: what they are taken apart into is what they can be put together from.
+/// Checks a method and a path with its query: reassembling the parsed parts must give the input.
 pub fn request_line(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (method, target) = text.split_once(' ').unwrap_or(("GET", &text));
@@ -62,12 +62,12 @@ fn put_together(path: &ResourcePath) -> String {
     }
     let parts: Vec<&str> = parts.into_iter().map(String::as_str).collect();
     let text = format!("/{group}/{version}{watch}{inside}/{}", parts.join("/"));
-    // One slash at the end does not count.
+    // One trailing slash does not matter.
     if text.ends_with('/') { format!("{text}/") } else { text }
 }
 
-/// An Accept header: what is chosen for it is possible, is chosen again when it is asked for by name, and stays chosen
-/// when something unknown is asked for as well.
+/// Checks an Accept header: the chosen form must be possible, must be chosen again when requested by name, and must stay chosen
+/// when an unknown form is requested in addition.
 pub fn accept_header(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let _ = body_type(Some(text));
@@ -99,8 +99,8 @@ pub fn accept_header(data: &[u8]) {
     }
 }
 
-/// A body of an object, a patch or options, in JSON and YAML: JSON says what a plain parser of JSON says, and the same
-/// as YAML.
+/// Checks the body of an object, a patch or options, in JSON and YAML: the JSON parser must agree with a plain one, and with the
+/// YAML parser.
 pub fn request_body(data: &[u8]) {
     for content_type in [None, Some("application/yaml"), Some("application/vnd.kubernetes.protobuf")] {
         if let Ok(body) = decode::object(&data.to_vec().into(), content_type, "Pod") {
@@ -120,14 +120,14 @@ pub fn request_body(data: &[u8]) {
     if let Ok(body) = json {
         let text = body.value.to_string();
         assert_eq!(documents::json(text.as_bytes()).unwrap().duplicates, Vec::<String>::new());
-        // YAML refuses some characters that JSON takes.
+        // YAML refuses some characters that JSON accepts.
         if let Ok(yaml) = documents::yaml(text.as_bytes()) {
             assert_eq!(yaml.value, whole_floats_as_integers(body.value));
         }
     }
 }
 
-/// YAML is converted through Go's floats, which are written without a fraction if they have none.
+/// Converts floats without a fraction to integers: YAML passes through Go's floats, which are written that way.
 fn whole_floats_as_integers(value: Value) -> Value {
     match value {
         #[allow(clippy::cast_possible_truncation)] // the law of the branch
@@ -152,8 +152,8 @@ fn written(options: &DeleteOptions) -> Value {
     })
 }
 
-/// An apiVersion and a kind on the first line, and a message: what is read is an object of that kind, and no deeper than
-/// what is walked.
+/// Checks a message, preceded by a line with apiVersion and kind: the result must be an object of that kind, nested no deeper than
+/// the parser's limit.
 pub fn protobuf_body(data: &[u8]) {
     let Some(end) = data.iter().position(|byte| *byte == b'\n') else { return };
     let Ok(head) = std::str::from_utf8(&data[..end]) else { return };
@@ -164,14 +164,14 @@ pub fn protobuf_body(data: &[u8]) {
     }
 }
 
-/// Metadata as text: written to protobuf straight from the text as from a tree of values.
+/// Checks metadata: converting its text directly to protobuf must give the same bytes as converting a tree of values.
 pub fn metadata_text(data: &[u8]) {
     let mut straight = Vec::new();
     let _ = stored_metadata::write(&mut Writer(&mut straight), data, "5");
     let Ok(Value::Object(mut tree)) = serde_json::from_slice::<Value>(data) else { return };
     let owners = tree.get("ownerReferences").and_then(Value::as_array).into_iter().flatten();
     let entries = tree.get("managedFields").and_then(Value::as_array).into_iter().flatten();
-    // Fields of a set are taken by name and by position, and null is never stored.
+    // The members of a field set are read by name and by position, and null is never stored.
     if !owners.chain(entries).all(|item| item.is_object() && item.get("fieldsV1") != Some(&Value::Null)) {
         return;
     }
@@ -212,8 +212,8 @@ fn signer() -> &'static (TokenSigner, String) {
     })
 }
 
-/// Bearer tokens and lines of a token file. A token is good as it was signed, and after no change of any byte: the
-/// first two bytes say where one is changed, the third what to.
+/// Checks bearer tokens and lines of a token file. A token must be valid as signed, and invalid once any byte is changed: the first
+/// two bytes of the input select the position, the third the new value.
 pub fn bearer_token(data: &[u8]) {
     let (signer, token) = signer();
     let verify = |token: &str| signer.verify(token, 1_000_000_000, signer.audiences());
@@ -234,7 +234,7 @@ pub fn bearer_token(data: &[u8]) {
     }
 }
 
-/// A certificate in DER: whom it names, it names in its own bytes.
+/// Checks a certificate in DER: the names that it is read to contain must occur in its own bytes.
 pub fn client_certificate(data: &[u8]) {
     let Ok(certificate) = Certificate::from_der(data) else { return };
     let Subject { common_name, organizations } = certificate.subject;
@@ -243,7 +243,7 @@ pub fn client_certificate(data: &[u8]) {
     }
 }
 
-/// The first element of a text in DER: its tag, its contents, and what follows it.
+/// Splits off the first element of a text in DER: returns its tag, its contents, and the rest.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, first], rest) = der.split_first_chunk()?;
     let (length, rest) = if first < 0x80 {
@@ -256,7 +256,7 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, contents, rest))
 }
 
-/// All elements of a text in DER.
+/// Returns all elements of a text in DER.
 fn elements(mut der: &[u8]) -> Vec<&[u8]> {
     let mut all = Vec::new();
     while let Some((_, contents, rest)) = element(der) {
@@ -266,7 +266,7 @@ fn elements(mut der: &[u8]) -> Vec<&[u8]> {
     all
 }
 
-/// The common name and the organizations of a request, read a second time: the subject is the second part of what is signed.
+/// Reads the common name and the organizations of a request independently: the subject is the second part of the signed data.
 fn subject_of(der: &[u8]) -> (String, Vec<String>) {
     const COMMON_NAME: [u8; 3] = [0x55, 4, 3];
     const ORGANIZATION: [u8; 3] = [0x55, 4, 10];
@@ -285,8 +285,8 @@ fn subject_of(der: &[u8]) -> (String, Vec<String>) {
     (common_name, organizations)
 }
 
-/// A certificate request in DER: it is read or refused, and one that is read is for the user and the groups that it has. One that
-/// is made for the names in the input is read with these names; with another key's signature it is refused.
+/// Checks a certificate request in DER: it must be refused, or read as a request for its actual user and groups. A request made for
+/// names in the input must be read with these names, and refused with another key's signature.
 pub fn certificate_request(data: &[u8]) {
     if let Ok(request) = CertificateRequest::from_der(data) {
         assert_eq!((request.common_name, request.organizations), subject_of(data));
@@ -294,7 +294,7 @@ pub fn certificate_request(data: &[u8]) {
     requested_names(data);
 }
 
-/// Makes a request for the printable names in the input, and reads it.
+/// Creates a request for the printable names in the input, and reads it.
 fn requested_names(data: &[u8]) {
     static KEY: OnceLock<KeyPair> = OnceLock::new();
     let key = KEY.get_or_init(|| KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap());
@@ -313,7 +313,7 @@ fn requested_names(data: &[u8]) {
     let organizations: Vec<String> =
         Some(groups).filter(|groups| !groups.is_empty()).map(str::to_owned).into_iter().collect();
     assert_eq!((request.common_name.as_str(), &request.organizations), (common_name, &organizations));
-    // Any other byte of what is signed makes the signature one of something else.
+    // Changing any byte of the signed data invalidates the signature.
     let at = data.iter().map(|byte| usize::from(*byte)).sum::<usize>() % der.len();
     let mut changed = der;
     changed[at] ^= 1;

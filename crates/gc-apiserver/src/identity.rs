@@ -1,6 +1,6 @@
-//! The identity Lease of the server: `apiserver-…` in `kube-system`, which says to others that it lives.
+//! The identity Lease of the server, `apiserver-…` in `kube-system`, which shows other servers that it is alive.
 //!
-//! When it has not been renewed for its duration, a collector deletes it: `gc_collectors::leases`, or upstream's.
+//! Once the Lease has not been renewed for its duration, a collector deletes it: `gc_collectors::leases`, or upstream's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const NAMESPACE: &str = "kube-system";
 /// Label of the Lease, and its field manager.
 const COMPONENT: &str = "kube-apiserver";
 const GROUP: &str = "coordination.k8s.io";
-/// Bytes of the hash in a name.
+/// Number of hash bytes in a name.
 const HASH_BYTES: usize = 16;
 
 /// Identity of this server among others on the same store.
@@ -30,12 +30,12 @@ pub(crate) struct Identity {
     name: String,
     host: String,
     holder: String,
-    /// `host:port` at which it can be reached.
+    /// `host:port` at which the server can be reached.
     address: String,
 }
 
 impl Identity {
-    /// Of a server on this host. The name lasts beyond the process, and the holder does not.
+    /// Creates the identity of a server on this host. The name outlives the process; the holder does not.
     pub(crate) fn new(host: &str, address: String, process: &str) -> Self {
         let name = name(host);
         Self { holder: format!("{name}_{process}"), name, host: host.to_owned(), address }
@@ -57,7 +57,7 @@ impl Identity {
     }
 }
 
-/// The name of the Lease, as upstream makes it of the name of the host.
+/// Returns the name of the Lease, which upstream derives from the host name.
 fn name(host: &str) -> String {
     let mut hash = Sha256::new();
     for part in [host, COMPONENT] {
@@ -67,7 +67,7 @@ fn name(host: &str) -> String {
     format!("apiserver-{}", base32(&hash.finalize()[..HASH_BYTES]))
 }
 
-/// RFC 4648 in lower case, without padding.
+/// Encodes bytes by RFC 4648, in lower case and without padding.
 fn base32(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let bit = |index: usize| bytes.get(index / 8).map_or(0, |byte| usize::from(byte >> (7 - index % 8) & 1));
@@ -86,7 +86,7 @@ pub(crate) async fn keep(state: Arc<State>, identity: Identity) {
     }
 }
 
-/// Writes that the server lives; the Lease is created if it is not there.
+/// Renews the Lease, and creates it if necessary.
 pub(crate) fn renew(state: &State, identity: &Identity) -> Result<(), ApiError> {
     let collection = follow::target(state, GROUP, "leases")?;
     let collection = RequestTarget { namespace: NAMESPACE.to_owned(), ..collection };
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Returns the Leases without the members that the server adds to each object.
+    /// Returns the Leases without the metadata that the server adds to each object.
     fn shown(state: &State) -> Vec<Value> {
         let mut leases = follow::list(state, GROUP, "leases").unwrap();
         for lease in &mut leases {
@@ -166,7 +166,7 @@ mod tests {
         seconds.store(1_010, Ordering::Relaxed);
         renew(state, &identity).unwrap();
         assert_eq!(shown(state), [lease(&identity, "1970-01-01T00:16:50.000000Z")]);
-        // The next process on the same host takes it over.
+        // The next process on the same host takes the Lease over.
         let next = Identity::new("vm", "127.0.0.1:2".into(), "next");
         assert_eq!(next.holder, "apiserver-wlv32tlttr4jl3gtroqexyxapa_next");
         renew(state, &next).unwrap();

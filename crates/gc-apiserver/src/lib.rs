@@ -1,9 +1,9 @@
 //! The embedded Kubernetes-compatible API server: HTTP over the registry.
 //!
-//! A request passes the same stages as in kube-apiserver: its path says what it is about (`transport::path`),
-//! credentials say who asks (`auth::authentication`), roles say whether that is allowed (`auth::rbac`), the body is
-//! decoded (`encode::decode`), the registry does it, and the answer is written in the representation that was
-//! negotiated (`encode::{negotiate, render, list}`, `exchange::watching`).
+//! A request passes the same stages as in kube-apiserver: its path is parsed (`transport::path`), its credentials identify the user
+//! (`auth::authentication`), roles decide whether it is allowed (`auth::rbac`), the body is decoded (`encode::decode`), the
+//! registry executes it, and the answer is written in the negotiated representation (`encode::{negotiate, render, list}`,
+//! `exchange::watching`).
 
 mod aggregator;
 mod api_documents;

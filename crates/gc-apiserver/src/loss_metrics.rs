@@ -1,4 +1,4 @@
-//! Metrics of what the server ended so that other clients are served.
+//! Metrics of connections and streams that the server ended so that other clients are served.
 
 use gc_metrics::Catalogue;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -7,7 +7,7 @@ use prometheus_client::metrics::family::Family;
 
 use crate::exposition::registered;
 
-/// Why a connection or a stream was ended. Its values come from a fixed set.
+/// Reason why a connection or a stream was ended, from a fixed set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LossLabels {
     /// `places`, `rate`, `memory`, `flood` or `refusals` for connections; `window`, `memory` or `anonymous` for streams.
@@ -23,7 +23,7 @@ pub(crate) struct LossMetrics {
 }
 
 impl LossMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     pub(crate) fn new(catalogue: &mut Catalogue) -> Self {
         Self {
             connections: registered(
@@ -49,7 +49,7 @@ impl LossMetrics {
         self.connections.get_or_create(&LossLabels { reason }).inc();
     }
 
-    /// Counts a request that is answered later.
+    /// Counts a request whose answer is delayed.
     pub(crate) fn delayed(&self) {
         self.delayed.inc();
     }

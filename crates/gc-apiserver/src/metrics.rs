@@ -1,4 +1,4 @@
-//! Metrics, under upstream's names where upstream has them.
+//! Metrics, under upstream's names where they exist.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,8 +20,8 @@ use crate::transport::account::{Account, ClientStanding};
 use crate::webhook_metrics::WebhookMetrics;
 use crate::work::WatchPlace;
 
-/// Labels of the request counters. Values come from the table of resources and from fixed sets, never
-/// from clients, so that their number is bounded.
+/// Labels of the request counters. Values come from the table of resources and from fixed sets, never from clients, so their number
+/// is bounded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(crate) struct RequestLabels {
     /// Upper-case verb.
@@ -57,7 +57,7 @@ impl DurationLabels {
     }
 }
 
-/// A health check. Its names and endpoints come from fixed sets.
+/// Labels of a health check. Its names and endpoints come from fixed sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CheckLabels {
     /// Name of the check.
@@ -66,7 +66,7 @@ struct CheckLabels {
     r#type: String,
 }
 
-/// Clients by what they have shown of themselves.
+/// Label for clients by the credentials that they have presented.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StandingLabels {
     /// `anonymous`, `authenticated` or `privileged`.
@@ -86,7 +86,7 @@ struct CheckOutcomeLabels {
 
 const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
-/// The metrics at `/metrics` and those at `/metrics/slis`.
+/// Returns the metrics of `/metrics` and those of `/metrics/slis`.
 #[must_use]
 pub fn catalogues() -> [Catalogue; 2] {
     let metrics = Metrics::new();
@@ -102,14 +102,14 @@ pub(crate) struct Metrics {
     check_outcomes: Family<CheckOutcomeLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
     durations: Histograms<DurationLabels>,
-    /// The labels of requests so far, so that those of removed definitions can be forgotten.
+    /// Labels of all requests so far, so that those of removed definitions can be forgotten.
     seen: Mutex<BTreeSet<RequestLabels>>,
     watches: Gauge,
-    /// Requests that are being worked on.
+    /// Requests in progress.
     pub(crate) in_flight: Gauge,
-    /// Requests that were refused because too much was going on.
+    /// Requests that were refused because of overload.
     pub(crate) rejected: Counter,
-    /// Requests that wait for a place; set when metrics are read.
+    /// Requests that wait for a seat; set when metrics are read.
     waiting: Gauge,
     /// Requests by flow schema and priority level.
     pub(crate) flows: Arc<FlowMetrics>,
@@ -125,7 +125,7 @@ pub(crate) struct Metrics {
     store: StoreMetrics,
 }
 
-/// Sizes and revisions of the store.
+/// Size and revisions of the store.
 struct StoreMetrics {
     bytes: Family<StoreLabels, Gauge>,
     bytes_in_use: Gauge,
@@ -134,7 +134,7 @@ struct StoreMetrics {
     oldest: Gauge,
 }
 
-/// Labels of a store; upstream numbers several.
+/// Labels of a store; upstream numbers several stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StoreLabels {
     /// `etcd-0`, or `local`.
@@ -170,7 +170,7 @@ impl StoreMetrics {
 }
 
 impl Metrics {
-    /// Registers everything.
+    /// Registers all metrics.
     pub(crate) fn new() -> Self {
         let (mut catalogue, mut service_levels) = (Catalogue::default(), Catalogue::default());
         let (levels, all) = (&mut service_levels, &mut catalogue);
@@ -237,7 +237,7 @@ impl Metrics {
         }
     }
 
-    /// Forgets the requests for resources, by group and name, that are no longer served.
+    /// Forgets the requests for resources, given by group and name, that are no longer served.
     pub(crate) fn forget_removed(&self, is_served: impl Fn(&str, &str) -> bool) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.retain(|labels| {
@@ -250,7 +250,7 @@ impl Metrics {
         });
     }
 
-    /// Counts a health check that was run.
+    /// Counts a completed health check.
     pub(crate) fn checked(&self, name: &str, endpoint: &str, is_well: bool) {
         let (name, endpoint) = (name.to_owned(), endpoint.to_owned());
         let labels = CheckLabels { name: name.clone(), r#type: endpoint.clone() };
@@ -259,7 +259,7 @@ impl Metrics {
         self.check_outcomes.get_or_create(&CheckOutcomeLabels { name, r#type: endpoint, status }).inc();
     }
 
-    /// Content type and text of `/metrics/slis`.
+    /// Returns the content type and text of `/metrics/slis`.
     pub(crate) fn service_levels(&self, accept: Option<&str>) -> (&'static str, String) {
         exposition(self.service_levels.registry(), accept)
     }
@@ -270,7 +270,7 @@ impl Metrics {
         WatchGuard { open: self.watches.clone(), _place: place }
     }
 
-    /// Takes over what is held for clients now.
+    /// Updates the number of bytes held for clients.
     pub(crate) fn set_held(&self, account: &Account) {
         self.budget.set(i64::try_from(account.budget()).unwrap_or(i64::MAX));
         for standing in ClientStanding::ALL {
@@ -292,7 +292,8 @@ impl Metrics {
         self.store.oldest.set(number(status.oldest.unwrap_or_default().0));
     }
 
-    /// Content type and text of `/metrics`, with how many requests wait now and which places priority levels have.
+    /// Returns the content type and text of `/metrics`, after updating the number of waiting requests and the seats of priority
+    /// levels.
     pub(crate) fn shown(
         &self,
         accept: Option<&str>,
@@ -305,7 +306,7 @@ impl Metrics {
     }
 }
 
-/// One open watch.
+/// Counts one open watch.
 pub(crate) struct WatchGuard {
     open: Gauge,
     _place: WatchPlace,

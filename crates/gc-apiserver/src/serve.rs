@@ -1,4 +1,5 @@
-//! One request at a time, from its header to its answer: resources, watches, discovery, OpenAPI, health, pages about the server, and reviews.
+//! Serves a single request, from its header to its answer: resources, watches, discovery, OpenAPI, health, pages about the server,
+//! and reviews.
 
 pub(crate) mod connections;
 pub(crate) mod discovery;

@@ -1,4 +1,4 @@
-//! Starting, serving and stopping.
+//! Starts and stops the server.
 
 pub(crate) mod config;
 pub(crate) mod in_process;
@@ -60,44 +60,44 @@ use crate::transport::stop::Stop;
 const STOP_PATIENCE: Duration = Duration::from_millis(1500);
 /// Period of the registry's maintenance.
 const MAINTENANCE_PERIOD: Duration = Duration::from_secs(5);
-/// Delay before a broken watch on the store is started again.
+/// Delay before a broken watch on the store is restarted.
 const PUMP_PAUSE: Duration = Duration::from_millis(50);
 
-/// Maximum number of connections that wait to be accepted.
+/// Maximum number of connections waiting to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// Why the server did not start.
+/// Reason why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address could not be taken.
+    /// The server cannot listen on the address.
     #[error("cannot listen on {address}: {error}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// Cause.
         error: std::io::Error,
     },
-    /// Keys or certificates.
+    /// Keys or certificates are unusable.
     #[error(transparent)]
     Pki(#[from] PkiError),
-    /// The token file.
+    /// The token file is unusable.
     #[error("cannot use the token file {path}: {detail}")]
     TokenFile {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         detail: String,
     },
-    /// The bootstrap objects.
+    /// The bootstrap objects could not be created.
     #[error("cannot create the objects that every cluster has: {0}")]
     Bootstrap(ApiError),
-    /// The roles and bindings.
+    /// The roles and bindings could not be read.
     #[error("cannot read roles and bindings: {0}")]
     Roles(ApiError),
-    /// The flow schemas and priority levels.
+    /// The flow schemas and priority levels could not be read.
     #[error("cannot read flow schemas and priority levels: {0}")]
     Fairness(ApiError),
-    /// The APIServices.
+    /// The APIServices could not be read.
     #[error("cannot read the APIServices: {0}")]
     Aggregator(ApiError),
 }
@@ -106,27 +106,27 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Server;
 
-/// A server at work. Dropping it stops it without patience; see [`RunningServer::shutdown`].
+/// A running server. Dropping it stops it immediately; see [`RunningServer::shutdown`].
 pub struct RunningServer {
     credentials: AdministratorKeys,
     entrance: Mutex<Entrance>,
     authority: Arc<CertificateAuthority>,
     state: Arc<State>,
-    /// The other servers on the store.
+    /// Other servers on the store.
     peers: Option<SharedPeers>,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<()>,
 }
 
 impl Server {
-    /// Starts to serve: makes or loads keys, creates the bootstrap objects, and listens if it has an address. When this
-    /// returns, requests are answered.
+    /// Starts to serve: creates or loads keys, creates the bootstrap objects, and listens if an address is configured. Requests are
+    /// answered once this returns.
     #[must_use]
     pub fn start(
         config: ServerConfig,
         registry: Arc<Registry>,
     ) -> BoxFuture<'static, Result<RunningServer, StartError>> {
-        // Boxed here, so that this crate compiles the server, and not each crate that starts one.
+        // Boxed here so that the server is compiled in this crate, and not again in every crate that starts one.
         Self::start_with(Patience::default(), config, registry).boxed()
     }
 
@@ -150,7 +150,7 @@ impl Server {
         let authority = Arc::clone(&keys.pki.authority);
         let credentials = AdministratorKeys::of(&keys.pki);
         let facts = ServerFacts {
-            // Where there may be several servers, they keep the endpoints of the Service together.
+            // If there may be several servers, they maintain the endpoints of the Service together.
             address: config.reached(address).filter(|_| config.cluster.is_none()),
             port: address.map_or(0, |address| address.port()),
             client_ca: keys.pki.client_authorities_pem.clone(),
@@ -167,7 +167,7 @@ impl Server {
         let state = Arc::new(config.state(Arc::clone(&registry), access, aggregator, address, stopped));
         registry.verify_requests_by(crate::x509::verify_request);
         registry.call_outside_by(Arc::new(Webhooks::new(state.metrics.webhooks.clone())));
-        // The pump comes first: what follows watches.
+        // The pump starts first because the tasks that follow rely on watches.
         let mut background = JoinSet::new();
         background.spawn(pump(Arc::clone(&state)).boxed());
         let peers = peers_of(&config, address, &credentials);
@@ -186,7 +186,8 @@ impl Server {
     }
 }
 
-/// The part of this server among those on the store; `None` where the store is this server's alone, or no other machine can reach it.
+/// Returns this server's part among those on the store; `None` if the store belongs to this server alone, or no other machine can
+/// reach it.
 fn peers_of(
     config: &ServerConfig,
     address: Option<SocketAddr>,
@@ -222,7 +223,7 @@ async fn bootstrap(
         .map_err(StartError::Bootstrap)
 }
 
-/// Starts what a server does beside answering. When this returns, it has read the roles, flow schemas and APIServices.
+/// Starts the background tasks of a server. Roles, flow schemas and APIServices have been read once this returns.
 async fn keep(
     config: &ServerConfig,
     state: &Arc<State>,
@@ -241,7 +242,7 @@ async fn keep(
         let identity = Identity::new(host, state.advertised(), &state.uuid());
         background.spawn(identity::keep(Arc::clone(state), identity).boxed());
     }
-    // An etcd may have several servers, which agree on who compacts it.
+    // An etcd may serve several servers, which must agree on who compacts it.
     let history_period = config.history_period.filter(|_| state.registry.blocks() != Blocking::Always);
     if let Some(period) = history_period {
         let periods = move || tokio::time::sleep(period);
@@ -253,9 +254,9 @@ async fn keep(
 /// Keys and certificates of a server.
 struct Keys {
     pki: Pki,
-    /// Authorities of clients' certificates.
+    /// Authorities of client certificates.
     clients: ClientAuthorities,
-    /// The certificate by which aggregated servers know this server.
+    /// Certificate that identifies this server to aggregated servers.
     aggregator: dial::Identity,
     /// Proxies that aggregated servers may trust.
     proxies: FrontProxyFacts,
@@ -278,7 +279,7 @@ impl Keys {
     }
 }
 
-/// Loads the keys and certificates that the servers on the store share, or this server's own, and makes those that are missing.
+/// Loads the keys and certificates that the servers on the store share, or this server's own, and creates the missing ones.
 async fn load_keys(
     config: &ServerConfig,
     hosts: Vec<String>,
@@ -301,18 +302,18 @@ async fn load_keys(
         };
         Ok((pki.with(&config.keys)?, front_proxy))
     };
-    // The store and the lock of a shared folder block.
+    // The store, and the lock of a shared folder, may block.
     match tokio::task::spawn_blocking(load).await {
         Ok(loaded) => loaded,
         Err(failure) => Err(PkiError::Tls(failure.to_string())),
     }
 }
 
-/// Takes an address, and says which one it is (where port 0 was asked for).
+/// Binds an address, and returns the actual one (for port 0).
 fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
     let listen = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        // A server that is started again does not wait for the connections of the one before.
+        // A restarted server need not wait for the connections of its predecessor.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         let listener = socket.listen(BACKLOG)?;
@@ -322,7 +323,7 @@ fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
     listen().map_err(|error| StartError::Listen { address, error })
 }
 
-/// Where the listener is handed to those who accept connections: at the start, or when somebody asks for it.
+/// Passes the listener to the task that accepts connections: at the start, or when `listen` is called.
 struct Entrance {
     runtime: Handle,
     opening: Option<oneshot::Sender<TcpListener>>,
@@ -336,13 +337,13 @@ impl Entrance {
 
     fn open(&mut self, listener: TcpListener) {
         if let Some(opening) = self.opening.take() {
-            // A server that ends accepts no more.
+            // A server that is stopping accepts no further connections.
             let _ = opening.send(listener);
         }
     }
 }
 
-/// Credentials of an administrator, and the authority of the server's own certificate.
+/// Credentials of an administrator, and the authority that signed the server's certificate.
 struct AdministratorKeys {
     ca_pem: String,
     certificate_pem: String,
@@ -359,7 +360,7 @@ impl AdministratorKeys {
     }
 }
 
-/// Returns the proxies that aggregated servers may trust: this server, and those that it trusts itself.
+/// Returns the proxies that aggregated servers may trust: this server, and those that this server trusts.
 fn proxy_facts(own_ca: &str, config: &ServerConfig) -> FrontProxyFacts {
     let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let mut facts = FrontProxyFacts {
@@ -372,7 +373,7 @@ fn proxy_facts(own_ca: &str, config: &ServerConfig) -> FrontProxyFacts {
     };
     let Some(given) = &config.access.request_headers else { return facts };
     let given_ca = String::from_utf8_lossy(&given.authorities);
-    // A certificate that is given is signed by the authority that is given; our own by our own.
+    // A given certificate is signed by the given authority; a generated one by our own.
     if config.keys.proxy_client.is_some() {
         (facts.ca, facts.names) = (given_ca.into_owned(), given.allowed_names.clone());
     } else {
@@ -390,14 +391,14 @@ fn proxy_facts(own_ca: &str, config: &ServerConfig) -> FrontProxyFacts {
 }
 
 impl RunningServer {
-    /// Where it listens, if it does (the port that was chosen, if 0 was asked for).
+    /// Returns the address on which the server listens, if it does, with the actual port.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.state.address.get().copied()
     }
 
-    /// Listens on a free port of 127.0.0.1 from now on, unless it listens already. The Service `kubernetes` has endpoints
-    /// only where the server listens from its start.
+    /// Starts to listen on a free port of 127.0.0.1, unless the server already listens. The Service `kubernetes` only has endpoints
+    /// if the server has listened from its start.
     pub fn listen(&self) -> Result<SocketAddr, StartError> {
         let mut entrance = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(address) = self.address() {
@@ -410,7 +411,7 @@ impl RunningServer {
         Ok(*self.state.address.get_or_init(|| address))
     }
 
-    /// Credentials of the administrator, for clients on this machine.
+    /// Returns the administrator's credentials, for clients on this machine.
     #[must_use]
     pub fn credentials(&self) -> ClientCredentials {
         let AdministratorKeys { ca_pem, certificate_pem, key_pem } = &self.credentials;
@@ -422,7 +423,7 @@ impl RunningServer {
         }
     }
 
-    /// The authority whose clients it accepts, to sign certificates.
+    /// Returns the authority whose client certificates the server accepts, so that the caller can sign certificates.
     #[must_use]
     pub fn certificate_authority(&self) -> &Arc<CertificateAuthority> {
         &self.authority
@@ -434,26 +435,27 @@ impl RunningServer {
         &self.state
     }
 
-    /// The registry behind it.
+    /// Returns the registry behind the server.
     #[must_use]
     pub fn registry(&self) -> &Arc<Registry> {
         &self.state.registry
     }
 
-    /// The way in for this process: the same service, without a connection, as an administrator of this name.
+    /// Returns access for this process: the same service, without a connection, as an administrator of this name.
     #[must_use]
     pub fn in_process(&self, user: &str) -> InProcess {
         InProcess::new(Arc::clone(&self.state), user)
     }
 
-    /// The same for a user who is not an administrator: what is not allowed to the user, or to one of these groups, is
-    /// forbidden.
+    /// Returns access for this process as a user who is not an administrator: anything that neither the user nor one of these
+    /// groups may do is forbidden.
     #[must_use]
     pub fn in_process_as(&self, user: &str, groups: &[&str]) -> InProcess {
         InProcess::with_groups(Arc::clone(&self.state), user, groups)
     }
 
-    /// Stops: no new connections, watches end, requests have a moment to finish. Takes at most two seconds.
+    /// Stops the server: accepts no new connections, ends watches, and gives requests a moment to finish. Takes at most two
+    /// seconds.
     pub async fn shutdown(mut self) {
         if let Some(peers) = self.peers.take() {
             peers::leave(&self.state, peers).await;
@@ -474,7 +476,7 @@ impl Drop for RunningServer {
     }
 }
 
-/// Settings that every connection is served with.
+/// Settings for every connection.
 #[derive(Clone)]
 struct ListenerSettings {
     state: Arc<State>,
@@ -548,7 +550,7 @@ async fn connection(accepting: ListenerSettings, stream: TcpStream, admitted: Ar
         client.authenticated(&identity.name, authentication::standing(&user));
     }
     let answer = |mut request: Request<Incoming>| {
-        // Every request is of who the certificate says at its time: a connection may outlive it.
+        // The certificate is judged for each request, because a connection may outlive it.
         let (state, certificate) = (Arc::clone(&state), certificate.now());
         request.extensions_mut().insert(Arc::clone(&admitted));
         async move {
@@ -563,13 +565,13 @@ async fn connection(accepting: ListenerSettings, stream: TcpStream, admitted: Ar
     arrivals::stay_silent(client, &slot, state.stop.clone()).await;
 }
 
-/// Moves changes of the store to the watches, and reads the configuration that they change, for as long as the server lives.
+/// Passes changes of the store to the watches, and reads the configuration when they affect it, for as long as the server lives.
 async fn pump(state: Arc<State>) {
     if state.registry.blocks() != Blocking::Always {
         return repeat(|cx| state.registry.poll_pump(cx)).await;
     }
-    // The watch is opened over a network: on a thread that may wait for it. What has changed is read on another one, so that
-    // watches do not wait for that.
+    // Opening the watch uses a network, so it happens on a thread that may block. Changed configuration is read on another thread,
+    // so that watches need not wait for it.
     let (_alive, dropped) = oneshot::channel::<()>();
     let runtime = Handle::current();
     let pumped = Arc::clone(&state);
@@ -585,7 +587,7 @@ async fn pump(state: Arc<State>) {
     }
 }
 
-/// Polls what ends only when the watch on the store breaks, and polls it again after a pause.
+/// Polls a function that ends only when the watch on the store breaks, and starts it again after a pause.
 async fn repeat(mut poll: impl FnMut(&mut Context<'_>) -> Poll<StorageError>) {
     loop {
         let broken = std::future::poll_fn(&mut poll).await;
@@ -594,7 +596,7 @@ async fn repeat(mut poll: impl FnMut(&mut Context<'_>) -> Poll<StorageError>) {
     }
 }
 
-/// Reads the configuration whenever it has changed, on a thread that may wait for the store.
+/// Reads the configuration whenever it has changed, on a thread that may block.
 async fn read_changes(state: Arc<State>) {
     loop {
         std::future::poll_fn(|cx| state.registry.poll_stale(cx)).await;
@@ -606,7 +608,7 @@ async fn read_changes(state: Arc<State>) {
     }
 }
 
-/// Tends the registry when it asks for it, and now and then.
+/// Maintains the registry on request and periodically.
 async fn maintain(state: Arc<State>) {
     loop {
         let asked = std::future::poll_fn(|cx| state.registry.poll_maintenance(cx));
@@ -627,7 +629,7 @@ async fn maintain(state: Arc<State>) {
     }
 }
 
-/// Forgets what is older than one to two periods, for as long as the server lives. `period` waits for one to pass.
+/// Forgets history that is older than one to two periods, for as long as the server lives. `period` waits for one period to pass.
 async fn expire_history<P: Future<Output = ()>>(state: Arc<State>, mut period: impl FnMut() -> P) {
     let mut newest = None;
     loop {
@@ -682,16 +684,16 @@ mod tests {
         TlsConnector::from(Arc::new(config))
     }
 
-    /// The listener closes a connection on which a client sends this and falls silent.
+    /// Reports whether the listener closes the connection after a client sends this and then stays silent.
     async fn is_closed_after(mut stream: impl AsyncRead + AsyncWrite + Unpin, sent: &[u8]) -> bool {
         stream.write_all(sent).await.unwrap();
         stream.flush().await.unwrap();
-        // Closing in order or being cut off are both accepted, as long as it ends.
+        // An orderly close and a reset are both accepted, as long as the connection ends.
         let ended = async { drop(stream.read_to_end(&mut Vec::new()).await) };
         tokio::time::timeout(Duration::from_secs(20), ended).await.is_ok()
     }
 
-    /// Creates a namespace; the revision that it was created at.
+    /// Creates a namespace; returns the revision of its creation.
     fn create(server: &RunningServer, name: &str) -> Revision {
         let resource = server.state.registry.catalog().find("", "v1", "namespaces").unwrap().clone();
         let body = RequestBody::from(serde_json::json!({"metadata": {"name": name}}));
@@ -706,7 +708,7 @@ mod tests {
     #[tokio::test]
     async fn history_is_forgotten_after_one_to_two_periods() {
         let server = server(Patience::default()).await;
-        // A clock that is set by hand: a period ends when the test says so, and the next one begins when the work is done.
+        // The clock is controlled by the test: a period ends on its command, and the next one begins when the work is done.
         let (begun, ended) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
         let clock = (Arc::clone(&begun), Arc::clone(&ended));
         let period = move || {
@@ -736,7 +738,7 @@ mod tests {
     #[tokio::test]
     async fn the_listener_closes_silent_connections() {
         let impatient = server(Patience { handshake: SHORT, ..Patience::default() }).await;
-        // The beginning of a TLS record that announces 512 bytes.
+        // The beginning of a TLS record that announces 512 bytes, and of a preface.
         let before_tls: [(&str, &[u8]); 2] =
             [("nothing", b""), ("half a handshake", b"\x16\x03\x01\x02\x00\x01")];
         for (what, sent) in before_tls {

@@ -26,20 +26,20 @@ use crate::transport::clients::Clients;
 use crate::transport::stop::Stop;
 use crate::work::{Weight, Work};
 
-/// The name and port by which pods reach a server, which is all that one has that listens nowhere.
+/// Name and port by which pods reach a server; the only address of a server that does not listen.
 const UNLISTENED: &str = "kubernetes.default.svc:443";
 
-/// The clock that objects are stamped with, and that ages are shown by. Keys, tokens and sessions follow the machine's.
+/// Clock for the timestamps and ages of objects. Keys, tokens and sessions use the machine's clock.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> jiff::Timestamp + Send + Sync>);
 
 impl Clock {
-    /// A clock that a test sets.
+    /// Creates a clock that a test controls.
     pub fn new(now: impl Fn() -> jiff::Timestamp + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
-    /// The time.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> jiff::Timestamp {
         (self.0)()
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Clock {
 }
 
 impl Default for Clock {
-    /// The machine's.
+    /// Returns the machine's clock.
     fn default() -> Self {
         Self::new(jiff::Timestamp::now)
     }
@@ -75,7 +75,7 @@ pub(crate) struct State {
     pub(crate) metrics: Metrics,
     /// Bounds on concurrent work.
     pub(crate) work: Work,
-    /// Written watch events.
+    /// Encoded watch events.
     pub(crate) frames: Arc<FrameCache>,
     /// Clock for the timestamps of objects.
     pub(crate) clock: Clock,
@@ -83,7 +83,7 @@ pub(crate) struct State {
     pub(crate) facts: Facts,
     /// Resolves when the server stops.
     pub(crate) stop: Stop,
-    /// Where it listens; empty while it listens nowhere.
+    /// Address on which the server listens; empty while it does not.
     pub(crate) address: OnceLock<SocketAddr>,
     /// Handler of further paths.
     pub(crate) extension: Option<Arc<dyn Extension>>,
@@ -94,7 +94,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// `host:port` that clients on this machine can use; the name that it has in every cluster while it listens nowhere.
+    /// Returns a `host:port` that clients on this machine can use, or the in-cluster name while the server does not listen.
     pub(crate) fn advertised(&self) -> String {
         match self.address.get() {
             Some(address) if address.ip().is_unspecified() => format!("127.0.0.1:{}", address.port()),
@@ -103,15 +103,15 @@ impl State {
         }
     }
 
-    /// Random bits from the operating system.
+    /// Returns random bits from the operating system.
     pub(crate) fn entropy(&self) -> u128 {
         let mut bytes = [0; 16];
-        // Without random bits nothing that follows would be safe: names, UIDs, token ids.
+        // Without random bits, names, UIDs and token ids would not be safe.
         self.random.fill(&mut bytes).expect("the operating system gives random bits");
         u128::from_le_bytes(bytes)
     }
 
-    /// A random UUID (version 4).
+    /// Returns a random UUID (version 4).
     pub(crate) fn uuid(&self) -> String {
         let bits = self.entropy() & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
         let digits = format!("{bits:032x}");
@@ -125,7 +125,7 @@ impl State {
         )
     }
 
-    /// Calls something with the context of a client's request.
+    /// Calls a function with the context of a client's request.
     pub(crate) fn with_context<T>(
         &self,
         caller: &Caller,
@@ -144,7 +144,7 @@ impl State {
         call(&self.registry, &context)
     }
 
-    /// Calls something as the server itself.
+    /// Calls a function as the server itself.
     pub(crate) fn as_server<T>(
         &self,
         manager: &str,
@@ -168,7 +168,7 @@ impl State {
         call(&self.registry, &context)
     }
 
-    /// Does a piece of work where it belongs: on the spot, or on a thread that may block.
+    /// Runs work in place, or on a thread that may block, depending on its weight.
     pub(crate) async fn perform<T: Send + 'static>(
         self: &Arc<Self>,
         weight: Weight,
@@ -179,7 +179,7 @@ impl State {
             (_, Weight::ReadMany | Weight::WriteLarge | Weight::WriteMany)
             | (Blocking::OnCommit | Blocking::Always, _) => false,
         };
-        // Webhooks are waited for on threads that may block.
+        // Calls to webhooks wait, so they belong on threads that may block.
         let waits = matches!(weight, Weight::Write) && self.registry.calls_outside();
         if on_the_spot && !waits {
             return work(self);

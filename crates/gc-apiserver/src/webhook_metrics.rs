@@ -12,12 +12,12 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::exposition::{CountedNames, Histograms, OTHERS, histograms, registered};
 
-/// Codes are counted up to this one, as upstream does: a broken webhook must not create a metric for each number.
+/// Largest code that is counted individually, as upstream does: a broken webhook must not create a metric for each number.
 const HIGHEST_CODE: u16 = 600;
 /// Bounds of the durations, in seconds.
 const BUCKETS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
 
-/// Bounds of the time that match conditions took, in seconds.
+/// Bounds of the duration of match conditions, in seconds.
 const CONDITION_BUCKETS: [f64; 7] = [0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -60,12 +60,13 @@ struct FailOpenLabels {
     r#type: &'static str,
 }
 
-/// Counts the calls of admission webhooks.
+/// Metrics of calls to admission webhooks.
 #[derive(Clone)]
 pub(crate) struct WebhookMetrics {
     durations: Histograms<DurationLabels>,
     requests: Family<RequestLabels, Counter>,
-    // Upstream's names of these two counters do not end in `_total`, which this library appends to every counter.
+    // Upstream's names of these two counters do not end in `_total`, which this library appends to every counter, so they are
+    // gauges.
     rejections: Family<RejectionLabels, Gauge>,
     fail_open: Family<FailOpenLabels, Gauge>,
     condition_errors: Family<ConditionLabels, Counter>,
@@ -75,7 +76,7 @@ pub(crate) struct WebhookMetrics {
 }
 
 impl WebhookMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     pub(crate) fn new(catalogue: &mut Catalogue) -> Self {
         let webhook = |name: &str| format!("apiserver_admission_webhook_{name}");
         let condition = |name: &str| format!("apiserver_admission_match_condition_{name}");
@@ -147,7 +148,7 @@ impl WebhookMetrics {
         }
     }
 
-    /// Counts match conditions that were evaluated.
+    /// Counts an evaluation of match conditions.
     pub(crate) fn count_conditions(&self, report: &ConditionsReport) {
         let &ConditionsReport { kind, step, operation, errors, is_excluded, took, .. } = report;
         if errors == 0 && took.is_none() {

@@ -1,5 +1,5 @@
-//! Bounds on concurrent work, and the line between what is done in place and what waits for
-//! a disk or a network on a thread of its own.
+//! Limits on concurrent work, and the decision which work runs in place and which waits for a disk or a network on a separate
+//! thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -19,37 +19,37 @@ use crate::metrics::Metrics;
 use crate::transport::account::Account;
 use crate::transport::bodies::Bodies;
 
-/// Requests that are worked on at once (upstream: 400 reads and 200 writes).
+/// Maximum number of requests executed at once (upstream: 400 reads and 200 writes).
 const MAXIMUM_IN_FLIGHT: usize = 600;
-/// Requests that may wait for one of those places.
+/// Maximum number of requests that wait for a seat.
 const MAXIMUM_QUEUED: usize = 4096;
-/// Maximum wait in the queue.
+/// Maximum time in the queue.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(15);
-/// A body of JSON up to this size is decoded on the spot (well under a millisecond).
+/// Maximum size of a JSON body that is decoded in place (well under a millisecond).
 const MAXIMUM_JSON_ON_THE_SPOT: usize = 16 * 1024;
-/// The same for YAML, which takes several times as long.
+/// Maximum size of a YAML body that is decoded in place; YAML takes several times as long.
 const MAXIMUM_YAML_ON_THE_SPOT: usize = 2 * 1024;
-/// Bytes that a decoded value takes besides its text.
+/// Memory of a decoded value in addition to its text, in bytes.
 const BYTES_PER_VALUE: usize = 128;
-/// Bytes of protobuf in which there is a value, at most.
+/// Minimum number of protobuf bytes per value.
 const PROTOBUF_PER_VALUE: usize = 4;
-/// Bytes of JSON for which a request takes one further place...
+/// Number of JSON bytes for which a request takes a further seat...
 const JSON_PER_PLACE: usize = 256 * 1024;
-/// ...bytes of YAML...
+/// ...number of YAML bytes...
 const YAML_PER_PLACE: usize = 32 * 1024;
-/// ...up to this many, as upstream.
+/// ...and the maximum number of seats, as upstream.
 const MAXIMUM_WIDTH: usize = 10;
-/// Watches that may be open at once; administrators have [`WATCHES_IN_RESERVE`] beyond them.
+/// Maximum number of open watches; administrators have [`WATCHES_IN_RESERVE`] in addition.
 const MAXIMUM_WATCHES: usize = 50_000;
-/// Watches of one user who is not an administrator.
+/// Maximum number of watches of one user who is not an administrator.
 const MAXIMUM_WATCHES_OF_ONE: usize = 25_000;
-/// Watches that are kept for administrators.
+/// Number of watches reserved for administrators.
 const WATCHES_IN_RESERVE: usize = 2_000;
 
-/// The bounds.
+/// Limits on concurrent work.
 pub(crate) struct Work {
     shared: Arc<WorkState>,
-    /// Bodies that are being read, and those that are held.
+    /// Bodies that are being read or held.
     pub(crate) bodies: Arc<Bodies>,
 }
 
@@ -57,13 +57,13 @@ struct WorkState {
     configuration: RwLock<Arc<Configuration>>,
     places: Mutex<WorkSeats>,
     watches: Mutex<Watches>,
-    /// Makes the hashes of flows those of this process.
+    /// Makes hashes of flows specific to this process.
     seed: u64,
 }
 
 struct WorkSeats {
     seats: Seats,
-    /// The requests to notify when they get their seats.
+    /// Channels that notify waiting requests when they get their seats.
     queued: BTreeMap<Ticket, oneshot::Sender<()>>,
 }
 
@@ -73,7 +73,7 @@ struct Watches {
     of_users: BTreeMap<Arc<str>, usize>,
 }
 
-/// Locks; what a thread that panicked left behind is used as it is.
+/// Locks a mutex; the state left behind by a thread that panicked is used as it is.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -82,7 +82,7 @@ impl WorkSeats {
     fn call(&mut self, seated: Vec<Ticket>) {
         for ticket in seated {
             if let Some(waiting) = self.queued.remove(&ticket) {
-                // One that stopped waiting gives the places back by itself.
+                // A waiter that has left gives its seats back itself.
                 let _ = waiting.send(());
             }
         }
@@ -94,7 +94,7 @@ impl WorkSeats {
     }
 }
 
-/// A request that is being worked on.
+/// A request in execution, and its seats.
 pub(crate) struct Seat {
     shared: Arc<WorkState>,
     flow: Flow,
@@ -110,7 +110,7 @@ impl Drop for Seat {
     }
 }
 
-/// A request that waits; dropped, it gives up.
+/// A waiting request; dropping it gives up.
 struct Waiter<'a> {
     shared: &'a WorkState,
     flow: &'a Flow,
@@ -119,7 +119,7 @@ struct Waiter<'a> {
     begun: Instant,
     metrics: &'a FlowMetrics,
     _waiting: CountedRequest,
-    /// Result of the work; a cancelled one is dropped before it runs.
+    /// Outcome of the wait, for metrics; a dropped future counts as cancelled.
     end: Result<(), Refusal>,
 }
 
@@ -136,7 +136,7 @@ impl Drop for Waiter<'_> {
     }
 }
 
-/// A watch that is open.
+/// An open watch.
 pub(crate) struct WatchPlace {
     shared: Arc<WorkState>,
     user: Arc<str>,
@@ -160,17 +160,17 @@ impl Drop for WatchPlace {
 pub(crate) enum Weight {
     /// Reads one object.
     Read,
-    /// Reads many objects, which may take milliseconds of computing, or waits for a webhook.
+    /// Reads many objects, which may take milliseconds of computation, or waits for a webhook.
     ReadMany,
     /// Writes.
     Write,
     /// Decodes a large body or waits for a webhook, and writes.
     WriteLarge,
-    /// Writes many objects, one after the other.
+    /// Writes many objects in sequence.
     WriteMany,
 }
 
-/// Reports whether a body is decoded on a thread that may take its time.
+/// Reports whether a body must be decoded on a thread that may block.
 pub(crate) fn takes_long_to_decode(body: &[u8], content_type: Option<&str>) -> bool {
     body.len() > if is_yaml(content_type) { MAXIMUM_YAML_ON_THE_SPOT } else { MAXIMUM_JSON_ON_THE_SPOT }
 }
@@ -194,13 +194,13 @@ pub(crate) async fn decode_object(
         .unwrap_or_else(|failure| Err(ApiError::internal(format!("the body was not decoded: {failure}"))))
 }
 
-/// Returns the seats of a request, by the size of its body.
+/// Returns the number of seats of a request, by the size of its body.
 pub(crate) fn width(body: &[u8], content_type: Option<&str>) -> usize {
     let per_place = if is_yaml(content_type) { YAML_PER_PLACE } else { JSON_PER_PLACE };
     (1 + body.len() / per_place).min(MAXIMUM_WIDTH)
 }
 
-/// Bytes that a decoded body takes, about: what its values take, and the copies that are made of them on the way.
+/// Returns the approximate memory of a decoded body: its values, and the copies made of them during execution.
 pub(crate) fn decoded_bytes(body: &[u8], content_type: Option<&str>) -> usize {
     let is_text = !content_type.is_some_and(|content_type| content_type.contains("protobuf"));
     let is_mark = |byte: &&u8| matches!(byte, b',' | b':' | b'[' | b'{' | b'\n');
@@ -209,7 +209,7 @@ pub(crate) fn decoded_bytes(body: &[u8], content_type: Option<&str>) -> usize {
 }
 
 impl Work {
-    /// The bounds by the default configuration.
+    /// Creates the limits of the default configuration.
     pub(crate) fn new(seed: u64, account: &Account) -> Self {
         let configuration = Configuration::default();
         let seats = Seats::new(MAXIMUM_IN_FLIGHT, MAXIMUM_QUEUED, &configuration);
@@ -222,7 +222,7 @@ impl Work {
         Self { shared: Arc::new(shared), bodies: Arc::new(Bodies::new(account)) }
     }
 
-    /// Takes over a configuration of priority and fairness.
+    /// Applies a configuration of priority and fairness.
     pub(crate) fn configure(&self, configuration: Configuration) {
         let mut places = lock(&self.shared.places);
         let seated = places.seats.configure(&configuration);
@@ -230,14 +230,15 @@ impl Work {
         *self.shared.configuration.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(configuration);
     }
 
-    /// The flow that a request belongs to.
+    /// Returns the flow that a request belongs to.
     pub(crate) fn classify(&self, user: &UserInfo, about: RequestProperties<'_>) -> Flow {
         let configuration =
             Arc::clone(&self.shared.configuration.read().unwrap_or_else(PoisonError::into_inner));
         configuration.classify(user, about, self.shared.seed)
     }
 
-    /// The places of a request whose body has arrived; 429 if too many wait already, or it took too long.
+    /// Takes seats for a request whose body has arrived. Fails with a 429 if too many requests wait already, or the wait took too
+    /// long.
     pub(crate) async fn place(&self, metrics: &Metrics, flow: &Flow, width: usize) -> Result<Seat, ApiError> {
         let width = self.seated(&metrics.flows, flow, width).await.inspect_err(|_| {
             metrics.rejected.inc();
@@ -283,7 +284,7 @@ impl Work {
         Err(too_many_requests())
     }
 
-    /// The places of each priority level.
+    /// Returns the seats of each priority level.
     pub(crate) fn limits(&self) -> Vec<(Arc<str>, Limits)> {
         let configuration =
             Arc::clone(&self.shared.configuration.read().unwrap_or_else(PoisonError::into_inner));
@@ -291,12 +292,12 @@ impl Work {
         places.seats.limits(&configuration).map(|(name, limits)| (Arc::clone(name), limits)).collect()
     }
 
-    /// Requests that wait for a place.
+    /// Returns the number of requests that wait for a seat.
     pub(crate) fn waiting(&self) -> usize {
         lock(&self.shared.places).seats.waiting()
     }
 
-    /// A place for a watch.
+    /// Reserves a watch.
     pub(crate) fn watch_place(&self, user: &str, flow: &Flow) -> Result<WatchPlace, ApiError> {
         let mut watches = lock(&self.shared.watches);
         let reserve = if flow.exempt { WATCHES_IN_RESERVE } else { 0 };
@@ -311,7 +312,7 @@ impl Work {
     }
 }
 
-/// 429 with the advice to come back in a second.
+/// Returns a 429 that advises the client to retry after a second.
 pub(crate) fn too_many_requests() -> ApiError {
     let mut error = ApiError::new(429, "TooManyRequests", "Too many requests, please try again later.");
     error.details = Some(Box::new(Details { retry_after_seconds: Some(1), ..Details::default() }));

@@ -1,9 +1,8 @@
-//! Certificates: what they say, and whether they are believed, by the rules of Go's `crypto/x509`.
+//! Certificates: parses them and decides whether they are trusted, by the rules of Go's `crypto/x509`.
 //!
-//! Clients and servers of Kubernetes are written in Go, and certificates that work with kube-apiserver have to work here: a
-//! server's own certificate as the root that it is checked by, roots of version 1, roots that have expired. `webpki` decides
-//! several of these otherwise. Documents are parsed by the crate `x509-cert`, and signatures are verified by *ring*; what is
-//! decided here is which certificates form a chain.
+//! Clients and servers of Kubernetes are written in Go, and certificates that work with kube-apiserver must work here: a server's
+//! own certificate used as its root, roots of version 1, expired roots. `webpki` decides several of these cases differently. The
+//! crate `x509-cert` parses documents, *ring* verifies signatures, and this module decides which certificates form a chain.
 
 mod certificate;
 mod chain;
@@ -20,8 +19,8 @@ pub(crate) use handshake::{verify_tls12, verify_tls13};
 pub(crate) use hostname::check_host;
 pub(crate) use request::verify_request;
 
-/// Returns whether one of the algorithms that *ring* has verifies a signature; none if it has no such algorithm. Algorithms are
-/// the contents of their elements.
+/// Reports whether a signature is valid by one of *ring*'s algorithms; `None` if *ring* does not support the algorithm. Algorithms
+/// are given as the contents of their elements.
 pub(crate) fn verifies(
     (key_algorithm, key): (&[u8], &[u8]),
     algorithm: &[u8],

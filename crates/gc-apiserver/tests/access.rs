@@ -1,4 +1,4 @@
-//! Authorization over a real connection.
+//! Tests authorization over a real connection.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -15,7 +15,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
 
-/// Waits until a request is answered with a code: roles take effect a moment after they are written.
+/// Repeats a request until it is answered with a code: roles take effect a moment after they are written.
 async fn until(
     server: &TestServer,
     code: u16,
@@ -104,7 +104,7 @@ async fn head_says_how_long_the_answer_would_be() {
     }
 }
 
-/// Roles as upstream binds them: `system:monitoring` may read both pages, and nothing can be profiled.
+/// The bootstrap roles are bound as upstream: `system:monitoring` may read both pages, and profiling is not available.
 #[tokio::test]
 async fn pages_about_the_server_are_for_those_who_monitor_it() {
     let server = TestServer::start().await;
@@ -161,7 +161,7 @@ async fn pages_about_the_server_are_text_json_and_yaml() {
                 wanted["paths"] = json!(paths);
             }
             assert_eq!(json.json(), wanted);
-            // A second may have gone by.
+            // A second may have passed between the two requests.
             if kind == "Statusz" {
                 wanted["uptimeSeconds"] = yaml["uptimeSeconds"].clone();
             }
@@ -222,7 +222,7 @@ async fn the_client_certificate_is_the_administrator() {
     assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
 }
 
-/// Sends a request with this certificate, and optionally a token, and returns the answer.
+/// Sends a request with this certificate, and optionally a token; returns the answer.
 async fn answered_as(
     server: &TestServer,
     shown: (&rcgen::Certificate, &rcgen::KeyPair),
@@ -253,7 +253,7 @@ async fn a_certificate_that_proves_nothing_is_a_401_and_not_a_broken_connection(
     for (certificate, authorization, path, expected) in [
         (&foreign, "", CONFIG_MAPS, "HTTP/1.1 401"),
         (&expired, "", CONFIG_MAPS, "HTTP/1.1 401"),
-        // Also where anonymous requests are answered.
+        // A certificate that proves nothing is refused even where anonymous requests are answered.
         (&foreign, "", "/version", "HTTP/1.1 401"),
         (&foreign, "authorization: Bearer wrong\r\n", CONFIG_MAPS, "HTTP/1.1 401"),
         (&foreign, &token, CONFIG_MAPS, "HTTP/1.1 200"),
@@ -299,7 +299,7 @@ async fn nobody_grants_what_he_has_not() {
         json!({"metadata": {"name": verb}, "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": [verb]}]}).to_string()
     };
     until(&server, 201, "POST", ROLES, &eve, &role("get")).await;
-    // The verb "*" on roles includes escalate, which is the right to give more.
+    // The verb "*" on roles includes escalate, which is the right to grant more.
     assert_eq!(server.send("POST", ROLES, &eve, role("delete")).await.code, 201);
 
     give(&server, "mallory", "plain-writer", json!([

@@ -1,4 +1,4 @@
-//! Policies see the options of a request, and every request that is admitted without being stored as it is.
+//! Policies must see the options of a request, and every request that is admitted without being stored as it is.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -9,7 +9,7 @@ use support::TestServer;
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 const DEFAULT: &str = "/api/v1/namespaces/default";
 
-/// A policy about one operation, whose expression must hold.
+/// Creates a policy for one operation, whose expression must hold.
 async fn require(server: &TestServer, (group, resource, operation): (&str, &str, &str), expression: &str) {
     let name = format!("{}-{}", resource.replace('/', "-").replace('*', "all"), operation.to_lowercase());
     let policy = json!({
@@ -107,7 +107,7 @@ async fn policies_see_options_and_what_is_not_stored() {
         ("POST", "serviceaccounts/a/token", token(600), 201),
         ("POST", "pods/waiting/eviction", eviction("waiting"), 422),
         ("POST", "pods/waiting/binding", binding, 422),
-        // The deletion of an evicted pod is not admitted a second time.
+        // Admission does not run again for the deletion of an evicted pod.
         ("POST", "pods/scheduled/eviction", eviction("scheduled"), 201),
     ];
     for (method, path, body, code) in table {

@@ -1,4 +1,4 @@
-//! Aggregated API servers: a server in this process answers for a group of its own.
+//! Tests aggregated API servers: a server in this process serves a group of its own.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -54,7 +54,7 @@ fn answer(asked: &ReceivedRequests, parts: &Parts, body: &Bytes) -> Response {
     response
 }
 
-/// An aggregated server that takes only requests under the front-proxy authority.
+/// Starts an aggregated server that accepts only requests under the front-proxy authority.
 async fn backend(server: &TestServer) -> (SocketAddr, String, ReceivedRequests) {
     let map = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
     let authentication = server.get(map).await.json();
@@ -86,7 +86,7 @@ async fn with_service(server: &TestServer) {
     assert_eq!(server.post("/api/v1/namespaces/default/services", &service).await.code, 201);
 }
 
-/// Status, reason and message of the condition, once it has that status.
+/// Waits until the condition has a status; returns its status, reason and message.
 async fn condition(server: &TestServer, status: &str) -> (String, String) {
     let path = format!("{SERVICES}?watch=1&fieldSelector=metadata.name=v1alpha1.wardle.example.com");
     let mut watch = Lines::new(server.open("GET", &path, &[], "").await);
@@ -115,7 +115,7 @@ async fn requests_are_sent_on_under_the_name_of_their_user() {
     let created = server.send("POST", &format!("{FLUNDERS}?dryRun=All&a=%2F"), &headers, body.clone()).await;
     assert_eq!((created.code, created.header("x-own")), (201, "kept"));
     assert_eq!(created.json()["kind"], "Flunder");
-    // The server is checked now and then as well.
+    // The periodic checks of the server appear among the requests as well.
     let sent_on =
         || asked.lock().unwrap().extract_if(.., |(request, ..)| request.contains("/flunders")).next();
     let (request, seen, sent) = sent_on().unwrap();
@@ -183,10 +183,10 @@ async fn a_server_that_is_not_there_is_unavailable_and_its_version_stale() {
     let aggregated = server.send("GET", "/apis", &accept, "").await.json();
     let last = aggregated["items"].as_array().unwrap().last().unwrap().clone();
     assert_eq!(last["versions"], json!([{"version": "v1alpha1", "freshness": "Stale"}]));
-    // Everything else continues.
+    // Everything else must still work.
     server.config_map("a").await;
 
-    // The Service comes, and what is behind it is checked at once.
+    // The Service is created, and the server behind it is checked at once.
     let (address, bundle, _) = backend(&server).await;
     let patch = [("content-type", "application/merge-patch+json")];
     let change = json!({"spec": {"caBundle": bundle, "service": {"port": address.port()}}});

@@ -1,4 +1,5 @@
-//! Aggregated API servers that answer badly: whatever one of them says, everybody else is answered, and little is held for it.
+//! Aggregated API servers that misbehave: whatever one of them answers, all other requests must be served, and little memory held
+//! for it.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -34,7 +35,7 @@ fn endless() -> Response {
     http::Response::new(BodyExt::boxed(StreamBody::new(futures::stream::repeat_with(piece))))
 }
 
-/// A beginning, and then nothing.
+/// Answers with a beginning, followed by silence.
 fn stuck() -> Response {
     let first = futures::stream::iter([Ok(Frame::data(Bytes::from_static(b"{\"kind\":")))]);
     http::Response::new(BodyExt::boxed(StreamBody::new(first.chain(futures::stream::pending()))))
@@ -50,7 +51,7 @@ fn resource(name: &str) -> Value {
     json!({"name": name, "singularName": "", "namespaced": true, "kind": "Bad", "verbs": ["get"]})
 }
 
-/// Resources that have a subresource each: comparing each with each would take minutes.
+/// Answers with many resources that have a subresource each: comparing them pairwise would take minutes.
 fn many() -> Response {
     let names = (0..6_000).flat_map(|number| [format!("r{number}"), format!("r{number}/status")]);
     list(&names.map(|name| resource(&name)).collect::<Vec<_>>())
@@ -71,7 +72,7 @@ fn large_header() -> Response {
 
 type Answer = fn() -> Option<Response>;
 
-/// What it answers to whatever it is asked, and whether it counts as available then.
+/// Answers of the server to any request, and whether it counts as available then.
 const KINDS: [(&str, Answer, &str); 12] = [
     ("nothing", || None, "False"),
     ("an answer that never ends", || Some(endless()), "False"),
@@ -124,7 +125,7 @@ async fn beside(what: &str, answer: Answer, status: &str) {
         for headers in [&[][..], &accept] {
             let answer = server.send("GET", path, headers, "").await;
             assert_eq!(answer.code, 200, "{what}: {path}");
-            // Readable by whoever reads it by type, and what this server has is its own.
+            // Documents must be readable for typed clients, and this server's own APIs must be unchanged.
             assert!(answer.json().is_object(), "{what}: {path}");
         }
     }

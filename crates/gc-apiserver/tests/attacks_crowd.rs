@@ -1,6 +1,6 @@
-//! Crowds of hostile connections that come again at once, each kind beside an administrator who lists namespaces over a new
-//! connection every time. `KUBEGC_ATTACK_SECONDS=30` measures: it prints what the administrator waited and what the server held,
-//! also a minute later. Without it, each kind lasts for a few requests of the administrator, and work is counted.
+//! Crowds of hostile connections that reconnect immediately, each kind beside an administrator who lists namespaces over a new
+//! connection every time. `KUBEGC_ATTACK_SECONDS=30` measures: it prints how long the administrator waited and how much memory the
+//! server held, also a minute later. Without it, each kind lasts for a few requests of the administrator, and work is counted.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -15,20 +15,20 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// As `kubegc` has it.
+/// The allocator that `kubegc` uses.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How long a connection is silenced; it is asserted to be at least a part of this.
+/// Time for which a connection is silenced; the test asserts a part of it.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// The server of [`Victim`]: a test only so that this program can be started as one.
+/// Starts the server of [`Victim`]: a test only so that this program can be started as one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_attacked_server() {
     support::victim::serve().await;
 }
 
-/// Connects and sends over HTTP/2, and waits for the end.
+/// Connects, sends over HTTP/2, and waits for the end of the connection.
 async fn send(connector: &TlsConnector, to: SocketAddr, window: u32, bytes: Vec<u8>) {
     let Ok(mut stream) = dial("127.0.0.1", to, connector).await else { return };
     let all = [preface(window), bytes].concat();
@@ -48,7 +48,7 @@ fn frames(connector: TlsConnector, to: SocketAddr, one: Vec<u8>) -> Attack {
     Box::pin(async move { send(&connector, to, 65_535, one.repeat(5_000)).await })
 }
 
-/// Sends over HTTP/1.1, and waits for the end.
+/// Sends over HTTP/1.1, and waits for the end of the connection.
 fn plain(connector: &TlsConnector, to: SocketAddr, request: String) -> Attack {
     let connector = http1(connector);
     Box::pin(async move {
@@ -59,7 +59,7 @@ fn plain(connector: &TlsConnector, to: SocketAddr, request: String) -> Attack {
     })
 }
 
-/// Sends over HTTP/1.1 without pause, and reads what it is answered if it `reads`.
+/// Sends over HTTP/1.1 without pause, and reads the answers if it `reads`.
 fn endless(connector: &TlsConnector, to: SocketAddr, reads: bool) -> Attack {
     let connector = http1(connector);
     Box::pin(async move {
@@ -72,7 +72,7 @@ fn endless(connector: &TlsConnector, to: SocketAddr, reads: bool) -> Attack {
     })
 }
 
-/// Each with its name, and true if its connections are silenced: they come again after a while at the earliest.
+/// Kinds with their names, and whether their connections are silenced, so that they reconnect no sooner than that.
 const KINDS: [(&str, Kind, bool); 12] = [
     ("1,000 streams without a window", |connector, to| requests(0, 1_000)(connector, to), true),
     ("1,000 streams that are read", |connector, to| requests(65_535, 1_000)(connector, to), true),

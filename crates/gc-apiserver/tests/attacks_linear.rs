@@ -1,5 +1,5 @@
-//! Hostile bodies cost what their size costs: four times the bytes take about four times the work. Work is the CPU time of this process,
-//! which other processes do not change much; `KUBEGC_ATTACK_SECONDS=1` prints it for documentation.
+//! The cost of hostile bodies must be proportional to their size: four times the bytes take about four times the work. Work is the
+//! CPU time of this process, on which other processes have little effect; `KUBEGC_ATTACK_SECONDS=1` prints it for documentation.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -12,18 +12,18 @@ use support::{TestServer, work};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
-/// Bytes of the smaller body; the larger one has four times as many.
+/// Number of bytes of the smaller body; the larger one has four times as many.
 const SIZE: usize = 96 << 10;
 const TIMES: usize = 4;
-/// Four times the bytes may take this many times the work (in a quadratic algorithm 16).
+/// Maximum growth of the work for four times the bytes (a quadratic algorithm would have 16).
 const MOST: u32 = 9;
-/// Work that no body has caused: the request itself, and what the clock of the system does not resolve.
+/// Work that is not caused by the body: the request itself, and the resolution of the system's clock.
 const REST: Duration = Duration::from_millis(60);
 
 /// Method, path, media type and body of a request of about this many bytes.
 type Made = (&'static str, String, &'static str, String);
 
-/// Pieces that a number goes into, until there are about this many bytes.
+/// Joins chunks, each made from a number, until there are about this many bytes.
 fn pieces(bytes: usize, separator: &str, piece: impl Fn(usize) -> String) -> String {
     let mut text = String::new();
     let mut number = 0;
@@ -92,7 +92,7 @@ const KINDS: [(&str, fn(usize) -> Made); 14] = [
         )
     }),
     ("moves within a list", |bytes| {
-        // Half of the bytes are the list, the others move its first element to its end.
+        // Half of the bytes are the list; the others move its first element to its end.
         let list = pieces(bytes / 2, ",", |n| n.to_string());
         let moves =
             pieces(bytes / 2, ",", |_| "{\"op\":\"move\",\"from\":\"/x/0\",\"path\":\"/x/-\"}".into());
@@ -129,7 +129,7 @@ const KINDS: [(&str, fn(usize) -> Made); 14] = [
     }),
 ];
 
-/// The work of a request, the least of some, and the code of its answer.
+/// Returns the minimum work of several identical requests, with the code and the size of the answer.
 async fn cost(server: &TestServer, make: fn(usize) -> Made, bytes: usize) -> (Duration, u16, usize) {
     let (mut least, mut code) = (Duration::MAX, 0);
     let (method, path, kind, body) = make(bytes);
@@ -152,7 +152,7 @@ async fn hostile_bodies_cost_as_much_as_they_are_large() {
     for (what, make) in KINDS {
         let (mut small, code, _) = cost(&server, make, SIZE).await;
         let (mut large, code_of_large, bytes) = cost(&server, make, TIMES * SIZE).await;
-        // Measured again if something else disturbed it.
+        // Measured again in case something else interfered.
         for _ in 0..3 {
             if large <= small * MOST + REST {
                 break;
@@ -174,7 +174,7 @@ async fn hostile_bodies_cost_as_much_as_they_are_large() {
 
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 
-/// A policy that matches what a ConfigMap contains as patterns.
+/// Creates a policy that uses the contents of a ConfigMap as patterns.
 async fn with_patterns(server: &TestServer) {
     let policy = json!({
         "metadata": {"name": "patterns"},
@@ -191,7 +191,7 @@ async fn with_patterns(server: &TestServer) {
     {
         assert_eq!(server.post(&format!("{ADMISSION}/{resource}"), &object).await.code, 201);
     }
-    // No pattern: it is refused as soon as the policy is in force.
+    // This is not a valid pattern, so it is refused as soon as the policy is in force.
     let wrong = json!({"metadata": {"name": "wrong"}, "data": {"k": "("}});
     let deadline = Instant::now() + Duration::from_mins(1);
     while server.post(&format!("{CONFIG_MAPS}?dryRun=All"), &wrong).await.code == 201 {
@@ -200,7 +200,8 @@ async fn with_patterns(server: &TestServer) {
     }
 }
 
-/// The bodies that kube-apiserver 1.36.2 was given as well; docs/proof.md has its figures. Moves are linear, and patterns end with the budget.
+/// These bodies were also sent to kube-apiserver 1.36.2; docs/proof.md has its figures. Moves are linear, and patterns end with the
+/// budget.
 #[tokio::test]
 async fn bodies_that_were_compared_with_kube_apiserver_are_cheap() {
     const ELEMENTS: usize = 80_000;

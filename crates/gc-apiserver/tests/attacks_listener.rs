@@ -1,6 +1,6 @@
-//! Crowds at the other listeners of a process: the metrics and the page of a collector, as [`Listener`] serves them. Each kind comes from
-//! one address, beside a scraper at another one that asks over a new connection every time. `KUBEGC_ATTACK_SECONDS=10` measures, as for
-//! `attacks_crowd`.
+//! Crowds at the other listeners of a process: the metrics and the page of a collector, as [`Listener`] serves them. Each kind
+//! comes from one address, beside a scraper at another address that uses a new connection every time. `KUBEGC_ATTACK_SECONDS=10`
+//! measures, as for `attacks_crowd`.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -20,24 +20,24 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 
-/// As `kubegc` has it.
+/// The allocator that `kubegc` uses.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// As the listener of metrics has.
+/// Number of connections, the same as for the listener of metrics.
 const PLACES: usize = 512;
-/// Where the crowd is.
+/// Address of the crowd.
 const CROWD: &str = "127.0.0.2";
 /// The scraper's request.
 const SCRAPE: &str =
     "GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer good\r\nconnection: close\r\n\r\n";
-/// Bytes of the metrics.
+/// Size of the metrics, in bytes.
 const LARGE: usize = 256 << 10;
 
-/// Path whose askers are trusted, as all are on loopback.
+/// Path on which clients are trusted, as all are on loopback.
 const TRUSTED: &str = "/trusted";
 
-/// Answers health to everybody, and the rest to whoever shows the token.
+/// Answers health checks for everybody, and other requests only with the token.
 async fn answer(request: http::Request<Incoming>, peer: Peer) -> ExtensionAnswer {
     let token = request.headers().get("authorization").and_then(|value| value.to_str().ok());
     let (code, body) = match (request.uri().path(), token) {
@@ -65,7 +65,7 @@ async fn answer(request: http::Request<Incoming>, peer: Peer) -> ExtensionAnswer
     }
 }
 
-/// The server of [`Victim`]: a test only so that this program can be started as one.
+/// Starts the server of [`Victim`]: a test only so that this program can be started as one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_attacked_server() {
     if !victim::is_attacked() {
@@ -84,7 +84,7 @@ async fn plain(to: SocketAddr) -> std::io::Result<TcpStream> {
     socket.connect(to).await
 }
 
-/// Sends `first`, then `more` over and over, and reads the answers if there is no more to be sent.
+/// Sends `first`, then `more` repeatedly; if `more` is empty, reads the answers.
 fn send(connector: &TlsConnector, to: SocketAddr, first: String, more: String) -> Attack {
     let connector = http1(connector);
     Box::pin(async move {
@@ -159,12 +159,12 @@ async fn beside_a_crowd(name: &str, kind: Kind) {
     assert!(peak <= before + 160, "{name}: {before} MiB before, {peak} MiB at most");
 }
 
-/// A listener in this process, without TLS.
+/// Starts a listener in this process, without TLS.
 async fn start() -> SocketAddr {
     Listener::new(None, PLACES).listen("127.0.0.1:0".parse().unwrap(), answer).await.unwrap()
 }
 
-/// As the API server does, and also where everybody is trusted.
+/// Floods are paced as on the API server, even on a listener that trusts everybody.
 #[tokio::test]
 async fn floods_without_credentials_are_answered_at_a_pace() {
     for path in ["/healthz", TRUSTED] {
@@ -176,7 +176,7 @@ async fn floods_without_credentials_are_answered_at_a_pace() {
     }
 }
 
-/// Few streams are for those without credentials, as at the API server: an answer that waits is held in memory.
+/// Streams without credentials are limited as on the API server, because a waiting answer is held in memory.
 #[tokio::test]
 async fn streams_without_credentials_are_few() {
     const STREAMS: u32 = 90;

@@ -1,5 +1,4 @@
-//! Attacks on the memory and the connections of a server; an attack that needs its own process runs this program
-//! again.
+//! Attacks on the memory and the connections of a server. An attack that needs its own process runs this program again.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -20,13 +19,14 @@ use support::victim::{PATIENCE, Victim, dial};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// The server of [`Victim`]: a test only so that this program can be started as one.
+/// Starts the server of [`Victim`]: a test only so that this program can be started as one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_attacked_server() {
     support::victim::serve().await;
 }
 
-/// 60,000 streams whose answers the client does not take: 39 connections with 1 MB of requests ended a server that had 512 MiB.
+/// 60,000 streams whose answers the client never reads: 39 connections with 1 MB of requests used to bring down a server with 512
+/// MiB.
 #[tokio::test]
 async fn answers_that_nobody_takes_do_not_end_a_server() {
     const CONNECTIONS: usize = 60;
@@ -61,18 +61,18 @@ async fn answers_that_nobody_takes_do_not_end_a_server() {
     }
     println!("RSS {before} MiB before, {peak} MiB at most; the slowest answer took {slowest:?}");
     assert_eq!(victim.child.try_wait().unwrap(), None, "the server lives");
-    // An eighth of the budget, which is half of the limit; and what an allocator and a debug build add.
+    // An eighth of the budget, which is half of the limit, plus the overhead of an allocator and a debug build.
     assert!(peak <= before + 64, "{before} MiB before, {peak} MiB at most");
 }
 
-/// With 256 files, two addresses used to take all connections for 25 s at a time.
+/// With 256 file descriptors, two addresses used to occupy all connections for 25 s at a time.
 #[tokio::test]
 async fn idle_connections_make_room_for_an_administrator() {
     let victim = Victim::start("-n 256");
     let mut held = Vec::new();
     for number in 0..300 {
         let from = ["127.0.0.2", "127.0.0.3"][number % 2];
-        // Those beyond the places may be refused or cut off: that is the point.
+        // Connections beyond the limit may be refused or cut off: that is the point.
         let connected = victim.connect(from, &victim.anonymous);
         if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, connected).await {
             held.push(stream);
@@ -81,7 +81,7 @@ async fn idle_connections_make_room_for_an_administrator() {
     for _ in 0..5 {
         victim.ask().await;
     }
-    // Nor do connections that never say anything.
+    // Connections that never send anything do no harm either.
     let mut silent = Vec::new();
     for _ in 0..300 {
         silent.push(TcpStream::connect(victim.address).await.unwrap());
@@ -92,7 +92,7 @@ async fn idle_connections_make_room_for_an_administrator() {
     assert!(held.len() > 100, "the attack took place: {}", held.len());
 }
 
-/// A window of 1 lets HTTP/2 take the whole answer into its own buffer: it is not forgotten there.
+/// With a window of 1, HTTP/2 takes the complete answer into its own buffer, where it must still be accounted for.
 #[tokio::test]
 async fn streams_without_a_window_are_few_and_are_reset() {
     const STREAMS: u32 = 90;
@@ -117,15 +117,15 @@ async fn streams_without_a_window_are_few_and_are_reset() {
     }
 }
 
-/// Whoever has shown no credentials is answered at once up to a number, and then at a pace, over HTTP/1.1 as well: 200 such connections
-/// made an administrator wait for more than a second.
+/// A client without credentials is answered at once up to a number, and then at a limited pace, over HTTP/1.1 as well: 200 such
+/// connections used to delay an administrator by more than a second.
 #[tokio::test]
 async fn floods_without_credentials_are_answered_at_a_pace() {
     let server = TestServer::start().await;
     let mut flood = server.connect(b"http/1.1", false).await;
     let begun = Instant::now();
     let flooding = tokio::spawn(async move { pipelined(&mut flood, "/livez", PACED).await });
-    // A probe beside it.
+    // A health probe beside the flood is answered.
     for _ in 0..3 {
         pipelined(&mut server.connect(b"http/1.1", false).await, "/livez", 10).await;
     }
@@ -133,7 +133,7 @@ async fn floods_without_credentials_are_answered_at_a_pace() {
     assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 
-/// A page for everybody.
+/// A page that is open to everybody.
 struct Page;
 
 impl Extension for Page {
@@ -149,7 +149,7 @@ impl Extension for Page {
     }
 }
 
-/// A browser loads the parts of a page over the connection that the page came on.
+/// A browser loads the parts of a page over the page's own connection.
 #[tokio::test]
 async fn a_connection_stays_open_after_what_is_for_everybody() {
     let server = TestServer::start_with(Arc::new(Page)).await;
@@ -185,7 +185,7 @@ async fn floods_of_control_frames_end_a_connection() {
         ("request and reset", Box::new(reset)),
     ];
     for (what, made) in table {
-        // With the administrator's certificate: whoever it is, and however many requests there may be.
+        // An administrator's connection is limited as well, regardless of the number of requests that it may send.
         let stream = server.connect(b"h2", true).await;
         let (mut read, mut write) = tokio::io::split(stream);
         let reading =

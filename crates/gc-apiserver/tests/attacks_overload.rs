@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use support::{TOKEN, TestServer, work};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// Less than the minute that a body may take.
+/// Shorter than the minute that a body may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 const YAML: (&str, &str) = ("content-type", "application/yaml");
 
@@ -96,7 +96,8 @@ async fn what_is_wrong_with_fields_of_json_is_said_in_the_order_of_the_document(
     }
 }
 
-/// 800 bodies that never arrive, of a user without rights: places used to be taken before bodies. A connection has 100 streams.
+/// 800 bodies that never arrive, from a user without rights, must take no seats: seats used to be taken before the body arrived. A
+/// connection has 100 streams.
 #[tokio::test]
 async fn bodies_that_do_not_arrive_hold_no_places() {
     type Never = futures::stream::Pending<Result<http_body::Frame<Bytes>, std::convert::Infallible>>;
@@ -121,7 +122,7 @@ async fn bodies_that_do_not_arrive_hold_no_places() {
                     .unwrap();
             slow.push(sender.send_request(request));
         }
-        // The server has seen them all: this one comes after them on the same connection.
+        // The server has seen all of them, because this request comes after them on the same connection.
         let probe = Request::post("https://localhost/readyz")
             .header("authorization", format!("Bearer {TOKEN}"))
             .body(StreamBody::new(futures::stream::pending()))

@@ -1,5 +1,5 @@
-//! Floods of watches, over connections and in the process: those whose watchers read nothing hold little, and end.
-//! `KUBEGC_ATTACK_SECONDS=1` measures a minute later as well.
+//! Floods of watches, over connections and within the process: watches that are never read must hold little memory, and end.
+//! `KUBEGC_ATTACK_SECONDS=1` also measures a minute later.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -15,16 +15,16 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 use support::{Lines, TestServer};
 
-/// As `kubegc` has it.
+/// The allocator that `kubegc` uses.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const WATCHES: usize = 2_000;
-/// Changes that are written while no watch is read, and the bytes of each.
+/// Number of changes written while no watch is read, and the size of each in bytes.
 const CHANGES: usize = 600;
 const BYTES: usize = 64 << 10;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// Time within which a watch moves on any machine; not a measure of the time that it takes.
+/// Time within which a watch makes progress on any machine; not an estimate of the time that it takes.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Resident memory in MiB.
@@ -42,7 +42,7 @@ async fn call(server: &InProcess, method: &str, path: &str, body: &Value) -> htt
     server.call(request.body(Full::new(body)).unwrap()).await
 }
 
-/// Watches are opened in this process, as the page and the collectors do, for a user of whom nothing is known.
+/// Watches are opened within the process, as the page and the collectors do, for a user without any standing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_in_the_process_that_are_not_read_hold_little() {
     let server = TestServer::start().await;
@@ -57,7 +57,7 @@ async fn watches_in_the_process_that_are_not_read_hold_little() {
     let user =
         UserInfo { name: "ann".into(), groups: vec!["system:authenticated".into()], ..UserInfo::default() };
     let ann = administrator.as_user(&user);
-    // The authorizer follows the roles by a watch of its own.
+    // The authorizer follows roles by its own watch.
     let begun = Instant::now();
     while call(&ann, "GET", CONFIG_MAPS, &Value::Null).await.status() != 200 {
         assert!(begun.elapsed() < PATIENCE, "the role is not in force");
@@ -74,7 +74,7 @@ async fn watches_in_the_process_that_are_not_read_hold_little() {
     }
     assert!(!watches.is_empty());
     let opened = resident();
-    // The administrator writes and watches beside them.
+    // The administrator writes and watches at the same time.
     let mut own = Lines::new(server.open("GET", &format!("{CONFIG_MAPS}?watch=true"), &[], "").await);
     let (mut peak, mut waited) = (opened, Vec::new());
     for number in 0..CHANGES {
@@ -101,10 +101,10 @@ async fn watches_in_the_process_that_are_not_read_hold_little() {
         waited[CHANGES / 2],
         waited[CHANGES * 99 / 100],
     );
-    // The objects are kept, a second time in the window of changes and perhaps encoded; not once for each watch.
+    // Objects are held by the store, a second time in the window of changes and possibly encoded; but not once per watch.
     assert!(peak <= opened + 8 * written, "{opened} MiB with the watches, {peak} at most");
     assert!(opened <= before + 256, "{before} MiB before, {opened} with the watches");
-    // Each of them ends, or continues with what it missed: no change is left out in silence.
+    // Each watch must end, or continue with the changes that it missed: none may be left out silently.
     for watch in watches.iter_mut().take(5) {
         let mut text = Vec::new();
         while text.len() < 3 * BYTES {

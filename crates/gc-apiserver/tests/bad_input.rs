@@ -1,4 +1,4 @@
-//! Bad input gets the status that kube-apiserver gives, over a real connection, and the server keeps running.
+//! Bad input must get the same status as from kube-apiserver, over a real connection, and the server must keep running.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -45,7 +45,7 @@ async fn bad_bodies_are_refused() {
     assert_eq!(server.get("/readyz").await.code, 200);
 }
 
-/// The first line of the answer to a request as it is sent.
+/// Sends a request verbatim, and returns the first line of the answer.
 async fn first_line(server: &TestServer, request: &str) -> String {
     let mut stream = server.connect(b"http/1.1", false).await;
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -131,10 +131,10 @@ async fn a_token_request_whose_spec_is_no_object_is_refused() {
     }
 }
 
-/// Sends raw bytes on a TLS connection and reads until the server closes it or answers.
+/// Sends raw bytes on a TLS connection, and reads until the server answers or closes it.
 async fn raw(server: &TestServer, bytes: &[u8]) -> Vec<u8> {
     let mut stream = server.connect(b"http/1.1", false).await;
-    // The server may close before it has read all.
+    // The server may close the connection before it has read everything.
     let _ = stream.write_all(bytes).await;
     let mut answer = vec![0; 4096];
     let length = stream.read(&mut answer).await.unwrap_or(0);
@@ -152,7 +152,7 @@ async fn what_is_no_http_does_not_hurt() {
         let refused = answer.is_empty() || answer.starts_with("HTTP/1.1 4");
         assert!(refused, "{answer}");
     }
-    // Not even TLS.
+    // This is not even TLS.
     let mut plain = tokio::net::TcpStream::connect(server.server.address().unwrap()).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut rest = Vec::new();
@@ -160,7 +160,7 @@ async fn what_is_no_http_does_not_hurt() {
     assert_eq!(server.get("/readyz").await.code, 200);
 }
 
-/// A request that never ends is cut off, and delays no other request.
+/// A request that never ends is cut off, and does not delay other requests.
 #[tokio::test]
 async fn slow_requests_hold_up_nobody() {
     let server = TestServer::start().await;
@@ -178,13 +178,13 @@ async fn slow_requests_hold_up_nobody() {
     }
     assert_eq!(server.get("/readyz").await.code, 200);
     server.config_map("quick").await;
-    // And they do not hold up the end either, although their bodies may take a minute.
+    // Such requests do not delay the shutdown either, although their bodies may take a minute.
     let ended = tokio::time::timeout(std::time::Duration::from_secs(30), server.server.shutdown());
     ended.await.expect("the server does not wait for them");
 }
 
-/// S20: how the data of a ControllerRevision was spaced when it was posted is not a part of it; a patch of something else changes
-/// nothing of it.
+/// S20: the whitespace in the posted data of a ControllerRevision is not part of the data, so a patch of another field must not
+/// count as a change of it.
 #[tokio::test]
 async fn s20_a_controller_revision_that_was_posted_with_spaces_can_be_patched() {
     const REVISIONS: &str = "/apis/apps/v1/namespaces/default/controllerrevisions";

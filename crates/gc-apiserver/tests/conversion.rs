@@ -1,4 +1,4 @@
-//! Conversion webhooks over real connections: a server in this process answers them.
+//! Tests conversion webhooks over real connections; a server in this process answers them.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -13,7 +13,7 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const V1: &str = "/apis/example.com/v1/namespaces/default/things";
 const V2: &str = "/apis/example.com/v2/namespaces/default/things";
 
-/// `v1` has `spec.old`, `v2` has `spec.new`.
+/// Converts between `v1`, which has `spec.old`, and `v2`, which has `spec.new`.
 fn convert(review: &Value) -> Value {
     let asked = &review["request"];
     let objects = asked["objects"].as_array().unwrap().iter().cloned().map(|mut object| {
@@ -117,8 +117,8 @@ async fn a_webhook_that_cannot_be_reached_fails_its_version_alone() {
     assert_eq!(server.config_map("m").await["metadata"]["name"], "m");
 }
 
-/// A regression: such a write was carried out on the thread of the async tasks, which then waited for the webhook. Here they have
-/// one thread, and the webhook is served on it, too.
+/// Regression test: such a write ran on the thread of the async tasks, which then waited for the webhook. Here they have a single
+/// thread, which the webhook is also served on.
 #[tokio::test]
 async fn parameters_of_policies_are_converted_on_a_thread_that_may_wait() {
     let (address, authority) = webhook::serve(|_, review| Some(convert(review))).await;

@@ -1,4 +1,4 @@
-//! Answers that kube-apiserver 1.36.2 gave to the same requests, where a kind or a path has a rule of its own.
+//! Answers that kube-apiserver 1.36.2 gave to the same requests, for kinds and paths with special rules.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 #![allow(clippy::needless_pass_by_value, reason = "a document written in place reads best")]
 
@@ -17,10 +17,10 @@ const CORE: &str = "/api/v1/namespaces/default";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
 
-/// A request, its code, and how its message ends; for an answer that is no Status, nothing.
+/// A request, its code, and the end of its message; empty if the answer is not a Status.
 type Row<'r> = (&'r str, &'r str, &'r [(&'r str, &'r str)], Value, u16, &'r str);
 
-/// Sends the requests one after another. A body that is a text is sent as it is.
+/// Sends the requests one after another. A body that is a text is sent verbatim.
 async fn play(server: &TestServer, rows: &[Row<'_>]) {
     for (method, path, headers, body, code, wanted) in rows {
         let bytes = match body {
@@ -203,7 +203,7 @@ async fn bodies_and_patches_are_decoded_as_go_does() {
         ("PATCH", &a, JSON_PATCH, json!("null"), 200, ""),
         ("PATCH", &a, STRATEGIC, json!("null"), 200, ""),
         ("PATCH", &a, MERGE, json!("null"), 400, "Invalid JSON Patch"),
-        // An absent object is not found, whatever the patch.
+        // An absent object is not found, whatever the patch contains.
         ("PATCH", &none, MERGE, json!("{"), 404, "configmaps \"none\" not found"),
         ("PATCH", &a, MERGE, json!("{"), 400, "error decoding patch: unexpected end of JSON input"),
         ("PATCH", &a, MERGE, json!("{\"a\":01}"), 400, "invalid character '1' after object key:value pair"),

@@ -1,4 +1,4 @@
-//! The API of Kubernetes 1.37, where it is not that of 1.36. Every test of this file chooses the version first.
+//! The API of Kubernetes 1.37, where it differs from 1.36. Every test in this file first selects the version.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -12,7 +12,7 @@ async fn start() -> TestServer {
     TestServer::start().await
 }
 
-/// Reports the member of a list whose `name` this is.
+/// Returns the member of a list with this `name`.
 fn named<'v>(list: &'v Value, name: &str) -> Option<&'v Value> {
     list.as_array()?.iter().find(|item| item["name"] == name)
 }
@@ -47,7 +47,7 @@ async fn discovery_has_the_resources_of_the_version() {
     let row = named(&migrations["resources"], "storageversionmigrations").unwrap();
     assert_eq!((&row["kind"], &row["namespaced"]), (&json!("StorageVersionMigration"), &json!(false)));
     assert!(named(&migrations["resources"], "storageversionmigrations/status").is_some());
-    // In the order of names, between those of 1.36.
+    // Resources are in the order of names, between those of 1.36.
     let devices = server.get("/apis/resource.k8s.io/v1").await.json();
     let names: Vec<&str> =
         devices["resources"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
@@ -81,7 +81,7 @@ async fn documents_describe_what_the_version_has() {
     assert_eq!(registered.len(), 62);
 }
 
-/// Fields of alpha features are known, so that they are neither warned of nor refused, and dropped.
+/// Fields of alpha features are known, so they are dropped without a warning or an error.
 #[tokio::test]
 async fn fields_of_features_that_are_off_are_dropped() {
     let server = start().await;
@@ -120,7 +120,7 @@ async fn put(server: &TestServer, path: &str, body: &Value) -> support::Answer {
     server.send("PUT", path, &[("content-type", "application/json")], body.to_string()).await
 }
 
-/// The rules of pkg/apis/storagemigration/validation of upstream.
+/// Checks the rules of upstream's pkg/apis/storagemigration/validation.
 #[tokio::test]
 async fn migrations_of_storage_versions_are_checked() {
     let server = start().await;
@@ -179,7 +179,8 @@ async fn migrations_of_storage_versions_are_checked() {
     assert_eq!(put(&server, &format!("{MIGRATIONS}/secrets"), &migration).await.code, 422);
 }
 
-/// As KEP-5958 says of servers without the feature, and KEP-4222; and a share of a list is refused rather than ignored (KEP-5866).
+/// Behaves as KEP-5958 and KEP-4222 require of servers without the feature; a shard of a list is refused rather than ignored
+/// (KEP-5866).
 #[tokio::test]
 async fn parameters_of_features_that_are_off_are_ignored_or_refused() {
     let server = start().await;
@@ -193,10 +194,10 @@ async fn parameters_of_features_that_are_off_are_ignored_or_refused() {
         let answer = server.send("GET", path, &[("accept", &dropping)], "").await;
         assert_eq!((answer.code, &answer.bytes), (200, &whole.bytes), "{accept}");
     }
-    // A client that takes a share of the objects must not get all of them.
+    // A client that asks for a shard of the objects must not receive all of them.
     let range = "shardRange(object.metadata.uid,%20'0x0000000000000000',%20'0x0000000000000001')";
     assert_eq!(server.get(&format!("{path}?shardSelector={range}")).await.code, 422);
-    // CBOR is neither written nor read; clients use JSON where they are answered so.
+    // CBOR is neither written nor read; clients fall back to JSON on this answer.
     assert_eq!(server.send("GET", path, &[("accept", "application/cbor")], "").await.code, 406);
     let both = server.send("GET", path, &[("accept", "application/cbor,application/json;q=0.9")], "").await;
     assert_eq!((both.code, both.header("content-type")), (200, "application/json"));
@@ -204,7 +205,7 @@ async fn parameters_of_features_that_are_off_are_ignored_or_refused() {
     assert_eq!(server.send("POST", path, &[("content-type", "application/cbor")], body).await.code, 415);
 }
 
-/// What can be read is not deleted by the option for what cannot (KEP-3926, on since 1.37), and finalizers count as ever.
+/// A readable object is not deleted by the option for unreadable ones (KEP-3926, on since 1.37), and finalizers apply as always.
 #[tokio::test]
 async fn the_unsafe_deletion_of_a_readable_object_is_refused() {
     let server = start().await;
@@ -247,7 +248,7 @@ async fn the_unsafe_deletion_of_a_readable_object_is_refused() {
     assert_eq!(server.get(&one).await.json()["metadata"].get("deletionTimestamp"), None);
 }
 
-/// The rules of pkg/registry/resource/devicetaintrule and pkg/apis/resource/validation of upstream.
+/// Checks the rules of upstream's pkg/registry/resource/devicetaintrule and pkg/apis/resource/validation.
 #[tokio::test]
 async fn taint_rules_of_devices_are_checked_and_dated() {
     let server = start().await;
@@ -274,7 +275,7 @@ async fn taint_rules_of_devices_are_checked_and_dated() {
     assert_eq!(updated["metadata"]["generation"], 2);
 }
 
-/// Whoever asks for the certificate of a pod has its key; and a certificate is stored and found by its signer.
+/// A request for a pod's certificate must be signed with its key, and is stored and found by its signer.
 #[tokio::test]
 async fn requests_of_pods_are_signed_with_their_key() {
     use base64::Engine as _;
@@ -306,7 +307,7 @@ async fn requests_of_pods_are_signed_with_their_key() {
     assert_eq!(found["items"].as_array().map(Vec::len), Some(1), "{found}");
 }
 
-/// That answers to deletions, evictions and bindings have a resourceVersion is new in 1.38 (kubernetes/kubernetes#138724, #142197,
+/// A resourceVersion in the answers to deletions, evictions and bindings is new in 1.38 (kubernetes/kubernetes#138724, #142197,
 /// #142327).
 #[tokio::test]
 async fn answers_to_deletions_and_evictions_have_no_version() {

@@ -1,4 +1,4 @@
-//! Lists that are longer than what is read at once: they are sent while they are read.
+//! Lists that are too long to be read at once are sent while they are read.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -18,7 +18,7 @@ use support::TestServer;
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const OBJECTS: usize = 3000;
 
-/// A store that is reached over a network, and whose history others compact.
+/// A store that is reached over a network, and whose history is compacted by others.
 struct Remote(Arc<MemoryStorage>);
 
 impl Storage for Remote {
@@ -51,7 +51,7 @@ impl Storage for Remote {
     }
 }
 
-/// Writes ConfigMaps of this size into a store, all at once.
+/// Writes ConfigMaps of this size into a store, in one step.
 fn fill(storage: &MemoryStorage, count: usize, bytes: usize) {
     let put = |number: usize| {
         let name = format!("m{number:06}");
@@ -59,7 +59,7 @@ fn fill(storage: &MemoryStorage, count: usize, bytes: usize) {
             "name": name, "namespace": "default", "uid": format!("u{number}"),
             "creationTimestamp": "2020-01-01T00:00:00Z", "labels": {"part": (number % 7).to_string()},
         });
-        // What is stored begins with metadata.
+        // A stored object begins with its metadata.
         let object =
             format!("{{\"metadata\":{metadata},\"data\":{}}}", json!({"padding": "x".repeat(bytes)}));
         Write::Put(format!("/core/configmaps/default/{name}").into(), object.into_bytes().into())
@@ -68,7 +68,7 @@ fn fill(storage: &MemoryStorage, count: usize, bytes: usize) {
     storage.commit(Transaction { conditions: Vec::new(), writes }).unwrap();
 }
 
-/// A list with a limit is read whole; one without is sent page by page. Both are the same.
+/// A list with a limit is read completely; one without is sent page by page. Both must be identical.
 #[tokio::test]
 async fn each_representation_is_the_same_in_pages() {
     for is_remote in [false, true] {
@@ -77,7 +77,7 @@ async fn each_representation_is_the_same_in_pages() {
             if is_remote { Arc::new(Remote(Arc::clone(&storage))) } else { Arc::clone(&storage) as _ };
         let server = TestServer::start_over(seen, Clock::default()).await;
         fill(&storage, OBJECTS, 100);
-        // The server writes meanwhile.
+        // The server writes in the meantime.
         let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", storage.revision().unwrap());
         for accept in [
             "application/json",
@@ -100,11 +100,11 @@ async fn each_representation_is_the_same_in_pages() {
     }
 }
 
-/// What happens to a list while its client reads it slowly: objects that were written since are not in it, and it is whole as long as
-/// the store keeps its version. Otherwise its client must not take it for the whole.
+/// A list that its client reads slowly must not contain objects written since it began, and must be complete as long as the store
+/// keeps its version. Otherwise its client must not take it for complete.
 #[tokio::test]
 async fn a_list_that_is_read_slowly_is_of_one_version_or_cut_off() {
-    /// More than buffers of the network hold.
+    /// More than the buffers of the network hold.
     const LARGE: usize = 20_000;
     let history = HistoryOptions { changes: 30_000, bytes: 1 << 30 };
     for (is_remote, writes, is_whole) in

@@ -1,4 +1,4 @@
-//! Representations of answers, over a real connection.
+//! Tests representations of answers, over a real connection.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -14,7 +14,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const METADATA: &str = "as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_LIST: &str = "as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// JSON is indented for the tools that people read it with, unless they say otherwise.
+/// JSON is indented for tools whose output people read, unless they ask otherwise.
 #[tokio::test]
 async fn json_is_indented_for_people() {
     let server = TestServer::start().await;
@@ -157,7 +157,7 @@ async fn aggregated_discovery_has_an_etag() {
     assert_eq!(tags.len(), 1, "the tag is that of the document, whatever it is written in: {tags:?}");
 }
 
-/// As kube-apiserver 1.36.2 answers: `None` is the old form.
+/// The same answers as kube-apiserver 1.36.2 gives; `None` is the unaggregated form.
 #[tokio::test]
 async fn aggregated_discovery_is_found_wherever_it_is_asked_for() {
     let server = TestServer::start().await;
@@ -281,7 +281,7 @@ impl Kind {
     }
 }
 
-/// Returns a resource as discovery writes it in JSON, which leaves out empty lists.
+/// Returns a resource in discovery's JSON form, which omits empty lists.
 fn resource_value(resource: &Resource) -> Value {
     let mut value = json!({
         "resource": resource.resource, "responseKind": Kind::value(resource.response_kind.as_ref()),

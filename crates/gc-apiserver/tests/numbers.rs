@@ -1,4 +1,4 @@
-//! Whatever number a client sends, its request is finished: debug builds panic on overflow.
+//! Every request must be completed, whatever number it contains: debug builds panic on overflow.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use support::TestServer;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// The edges of what programs take for numbers, and of what Go and we compute with.
+/// Limits of common number types, and of those that Go and this server compute with.
 const INTEGERS: [i64; 14] = [
     i64::MIN,
     i64::MIN + 1,
@@ -28,7 +28,7 @@ const INTEGERS: [i64; 14] = [
     i64::MAX - 1,
     i64::MAX,
 ];
-/// Texts for numbers, and for durations and quantities.
+/// Texts in place of numbers, durations and quantities.
 const TEXTS: [&str; 12] = [
     "9223372036854775808",
     "-9223372036854775809",
@@ -44,8 +44,8 @@ const TEXTS: [&str; 12] = [
     "9999-12-31T23:59:59.999999999Z",
 ];
 
-/// Sends a request, and returns the code of the answer; what a watch would send is not waited for. An answer to a request that was
-/// not finished is none.
+/// Sends a request, and returns the code of the answer without waiting for the events of a watch. Fails if the request was not
+/// completed.
 async fn code(client: &InProcess, method: &str, path: &str, body: String) -> u16 {
     let request = Request::builder()
         .method(method)
@@ -94,7 +94,7 @@ async fn numbers_in_queries_are_computed_with_safely() {
     assert_eq!(server.get("/readyz").await.code, 200);
 }
 
-/// Objects that nothing speaks against but their numbers, and where these are.
+/// Returns objects that are valid except for their numbers, with the locations of these.
 fn documents() -> Vec<(&'static str, Value, Vec<&'static str>)> {
     let pod = json!({"containers": [{"name": "a", "image": "a"}]});
     let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": pod});
@@ -179,7 +179,7 @@ fn documents() -> Vec<(&'static str, Value, Vec<&'static str>)> {
     ]
 }
 
-/// Puts a value where a pointer leads, and makes what is not there yet.
+/// Puts a value at a pointer, and creates missing parents.
 fn put(document: &mut Value, pointer: &str, value: Value) {
     let mut place = document;
     for step in pointer.split('/').skip(1) {

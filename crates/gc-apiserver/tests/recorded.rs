@@ -1,7 +1,8 @@
-//! Answers of kube-apiserver 1.36.2, recorded where this server once answered otherwise.
+//! Answers of kube-apiserver 1.36.2, recorded where this server once answered differently.
 //!
-//! A line of `recorded/answers.jsonl` holds requests that are sent one after the other, each with the code of its answer, what
-//! a Status says and which fields it names, the spec of the object, the fields that its managers own, or the warnings.
+//! A line of `recorded/answers.jsonl` holds requests that are sent one after another, each with the code of its answer and with one
+//! of: the message of a Status and the fields that it names, the spec of the object, the fields that its managers own, or the
+//! warnings.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -22,7 +23,7 @@ fn wanted(request: &Value) -> Value {
     wanted
 }
 
-/// The same of an answer.
+/// Returns the same parts of an actual answer.
 fn given(code: u16, body: &Value, warnings: &[&str], wanted: &Value) -> Value {
     let mut given = json!({"code": code});
     if wanted.get("warnings").is_some() {

@@ -1,4 +1,4 @@
-//! A store that is reached over a network, as etcd is: whoever asks it waits on a thread of their own, and what does not need it
+//! A store that is reached over a network, as etcd is: callers wait for it on separate threads, and work that does not need it
 //! continues.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
@@ -21,10 +21,10 @@ use support::{Lines, TestServer};
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WEBHOOKS: &str = "/admissionregistration.k8s.io/";
 
-/// A store whose calls wait where a test says so. It notes what is asked of it on the thread of the async tasks.
+/// A store whose calls block on a test's command. It records calls made on the thread of the async tasks.
 struct Remote {
     inner: MemoryStorage,
-    /// The only thread of the runtime: tests have no other.
+    /// The only thread of the runtime.
     tasks: ThreadId,
     state: Mutex<RemoteState>,
     moved: Condvar,
@@ -32,9 +32,9 @@ struct Remote {
 
 #[derive(Default)]
 struct RemoteState {
-    /// Calls about keys with this prefix wait.
+    /// Calls for keys with this prefix block.
     stopped: Option<&'static str>,
-    /// The watch breaks with its next item.
+    /// True if the watch breaks with its next item.
     breaks: bool,
     waiting: usize,
     on_tasks: BTreeSet<String>,
@@ -53,7 +53,7 @@ impl Remote {
     fn call(&self, what: &str, key: &str) {
         let mut state = self.state.lock().unwrap();
         if std::thread::current().id() == self.tasks {
-            // It would wait here for ever: the test runs on the same thread.
+            // Blocking here would last forever, because the test runs on the same thread.
             state.on_tasks.insert(format!("{what} {key}"));
             return;
         }
@@ -74,7 +74,7 @@ impl Remote {
         self.moved.notify_all();
     }
 
-    /// Waits until a call waits.
+    /// Waits until a call blocks.
     async fn await_stopped(self: &Arc<Self>) {
         let remote = Arc::clone(self);
         let waiting = move || {
@@ -153,12 +153,12 @@ async fn watch(server: &TestServer) -> Lines {
     Lines::new(server.open("GET", &format!("{CONFIG_MAPS}?watch=1"), &[], "").await)
 }
 
-/// Skips what another test of the same watch has made.
+/// Skips events that another test caused on the same watch.
 async fn await_event(lines: &mut Lines, name: &str) {
     while lines.next_name().await.1 != name {}
 }
 
-/// Every kind of request, and all that runs beside them.
+/// Covers every kind of request, and all background tasks.
 #[tokio::test]
 async fn nothing_asks_the_store_on_an_async_thread() {
     let (server, remote) = start().await;
@@ -227,7 +227,7 @@ async fn nothing_asks_the_store_on_an_async_thread() {
     assert_eq!(remote.on_tasks(), BTreeSet::new());
 }
 
-/// A regression: whoever fed the watches read what another server had configured before it went on.
+/// Regression test: the task that feeds the watches used to read another server's configuration before it continued.
 #[tokio::test]
 async fn watches_and_requests_go_on_while_the_configuration_cannot_be_read() {
     let (server, remote) = start().await;
@@ -235,7 +235,7 @@ async fn watches_and_requests_go_on_while_the_configuration_cannot_be_read() {
     server.config_map("before").await;
     await_event(&mut events, "before").await;
     remote.stop(WEBHOOKS);
-    // Another server on the same store configures a webhook; this one reads it, and waits.
+    // Another server on the same store configures a webhook; this server reads it, and has to wait.
     let webhook = json!({"metadata": {"name": "w", "uid": "u"}, "webhooks": []}).to_string();
     let key = format!("{WEBHOOKS}validatingwebhookconfigurations/w");
     let writes = vec![gc_registry::storage::Write::Put(key.into(), webhook.into_bytes().into())];
@@ -270,7 +270,7 @@ async fn what_needs_no_store_goes_on_while_it_is_stopped() {
         for path in ["/version", "/apis", "/api/v1", "/metrics"] {
             assert_eq!(server.get(path).await.code, 200, "{path}");
         }
-        // The watch that feeds all others breaks, and cannot be opened again.
+        // The watch that feeds all others breaks, and cannot be reopened.
         remote.state.lock().unwrap().breaks = true;
         assert_eq!(server.get("/version").await.code, 200);
         remote.go_on();

@@ -1,4 +1,4 @@
-//! Watches, over real connections.
+//! Tests watches over real connections.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -36,7 +36,7 @@ async fn changes_arrive_in_order_and_the_watch_ends_at_its_timeout() {
     assert_eq!(events.next().await, None);
 }
 
-/// Go multiplies seconds to nanoseconds, and what overflows may be in the past.
+/// Go multiplies seconds to nanoseconds, and an overflow may lie in the past.
 #[tokio::test]
 async fn a_watch_may_ask_for_any_time() {
     let server = TestServer::start().await;
@@ -68,7 +68,7 @@ async fn the_deprecated_watch_paths_still_watch() {
     assert_eq!(events.next_name().await, pair("ADDED", "b"));
 }
 
-/// A connection on which a watch over WebSocket was asked for.
+/// Opens a connection, and requests a watch over WebSocket on it.
 async fn web_socket(server: &TestServer, path: &str, headers: &str) -> TlsStream<TcpStream> {
     let mut stream = server.connect(b"http/1.1", false).await;
     let request = format!(
@@ -79,7 +79,7 @@ async fn web_socket(server: &TestServer, path: &str, headers: &str) -> TlsStream
     stream
 }
 
-/// The head of an answer, in small letters.
+/// Returns the head of an answer, in lower case.
 async fn head(stream: &mut TlsStream<TcpStream>) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -88,7 +88,7 @@ async fn head(stream: &mut TlsStream<TcpStream>) -> String {
     String::from_utf8(head).unwrap().to_lowercase()
 }
 
-/// The first byte and the payload of the next frame.
+/// Returns the first byte and the payload of the next frame.
 async fn frame(stream: &mut TlsStream<TcpStream>) -> (u8, Vec<u8>) {
     let first = stream.read_u8().await.unwrap();
     let length = match stream.read_u8().await.unwrap() {
@@ -102,7 +102,7 @@ async fn frame(stream: &mut TlsStream<TcpStream>) -> (u8, Vec<u8>) {
 
 const KEY: &str = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
-/// As kube-apiserver 1.36.2 sends them.
+/// The frames must be the same as those of kube-apiserver 1.36.2.
 #[tokio::test]
 async fn watches_go_over_web_sockets() {
     let server = TestServer::start().await;
@@ -125,7 +125,7 @@ async fn watches_go_over_web_sockets() {
         assert_eq!((first, event["type"].as_str().unwrap(), payload.ends_with(b"\n")), (0x81, want, true));
         server.send("DELETE", &format!("{CONFIG_MAPS}/a"), &[], "").await;
     }
-    // A ping is answered, and so is a goodbye; the masks are zero.
+    // The server answers a ping and a close; the masks are zero.
     stream.write_all(b"\x89\x82\0\0\0\0hi").await.unwrap();
     assert_eq!(frame(&mut stream).await, (0x8a, b"hi".to_vec()));
     stream.write_all(b"\x88\x82\0\0\0\0\x03\xe8").await.unwrap();
@@ -140,7 +140,7 @@ async fn watches_go_over_web_sockets() {
     while frame(&mut stream).await.0 != 0x88 {}
 }
 
-/// Pages can set no header but the protocols.
+/// The subprotocols are the only header that pages can set.
 #[tokio::test]
 async fn tokens_may_stand_among_the_protocols_of_a_web_socket() {
     let server = TestServer::start().await;
@@ -200,7 +200,7 @@ async fn metadata_comes_as_protobuf_frames() {
     while !rest.is_empty() {
         let length = u32::from_be_bytes(rest[..4].try_into().unwrap()) as usize;
         let frame = &rest[4..4 + length];
-        // Field 1 of the frame is its type, with a length of one byte.
+        // Field 1 of the frame is its type, preceded by a length of one byte.
         types.push(String::from_utf8(frame[2..2 + usize::from(frame[1])].to_vec()).unwrap());
         rest = &rest[4 + length..];
     }
@@ -214,7 +214,7 @@ async fn watches_end_when_the_server_stops() {
     let mut events = Lines::new(server.open("GET", &format!("{CONFIG_MAPS}?watch=true"), &[], "").await);
     let reading = tokio::spawn(async move { while events.next().await.is_some() {} });
     server.server.shutdown().await;
-    // Its end was said, and it was not cut off: reading what breaks off panics.
+    // The watch ended in order and was not cut off: reading a broken stream panics.
     reading.await.unwrap();
 }
 
@@ -224,11 +224,11 @@ fn resident() -> usize {
     text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// Ten thousand idle watches cost little memory (client and server together, in one process here), and one
-/// change reaches them all.
+/// Ten thousand idle watches must cost little memory (client and server together, because they share a process here), and one
+/// change must reach them all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_idle_watches_are_cheap() {
-    // As many as a connection may have.
+    // As many streams as a connection may have.
     const CONNECTIONS: usize = 100;
     const STREAMS: usize = 100;
     const BYTES_PER_WATCH: usize = 32 * 1024;

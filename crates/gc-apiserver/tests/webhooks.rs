@@ -1,4 +1,4 @@
-//! Admission webhooks over real connections: a server in this process answers them.
+//! Tests admission webhooks over real connections; a server in this process answers them.
 #![allow(clippy::unwrap_used)] // a broken assumption should stop the test
 
 mod support;
@@ -16,7 +16,8 @@ use support::{TestServer, webhook};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Answers reviews by the path: `/label` patches, `/no` refuses, `/slow` never answers, `/odd` answers no review.
+/// Answers reviews by path: `/label` patches, `/no` refuses, `/slow` never answers, `/odd` answers with something other than a
+/// review.
 fn answer(path: &str, review: &Value) -> Option<Value> {
     let uid = &review["request"]["uid"];
     let response = match path {
@@ -26,7 +27,7 @@ fn answer(path: &str, review: &Value) -> Option<Value> {
         }
         "/no" => json!({"uid": uid, "allowed": false, "status": {"message": "never"}}),
         "/slow" => return None,
-        // The managers that it sees decide about the replicas.
+        // The field managers that it sees determine the replicas.
         "/scale" => {
             let manager =
                 |object: &str| &review["request"][object]["metadata"]["managedFields"][0]["manager"];
@@ -44,7 +45,7 @@ fn answer(path: &str, review: &Value) -> Option<Value> {
     Some(json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}))
 }
 
-/// Answers requests as servers do that are not quite webhooks: by their path, and by how often they were asked.
+/// Answers like servers that are not quite webhooks, by path and by the number of requests so far.
 fn answer_oddly(parts: &Parts, body: &Bytes, seen: &Mutex<Vec<String>>) -> webhook::Response {
     let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
     seen.lock().unwrap().push(format!("{} {target}", parts.method));
@@ -201,7 +202,7 @@ async fn webhooks_are_called_as_a_client_in_go_calls_them() {
     }
 }
 
-/// Each call opened a connection, with a handshake.
+/// Each call used to open a connection, with a handshake.
 #[tokio::test]
 async fn connections_to_webhooks_are_used_again() {
     let http2: &[&[u8]] = &[b"h2", b"http/1.1"];
@@ -240,7 +241,7 @@ async fn connections_to_webhooks_are_used_again() {
     }
 }
 
-/// A request whose webhook does not answer ends with its own time.
+/// A request whose webhook does not answer ends at its own deadline.
 #[tokio::test]
 async fn no_request_waits_longer_than_it_has() {
     let server = TestServer::start().await;
@@ -359,7 +360,7 @@ async fn what_does_not_answer_refuses_in_time() {
         assert_eq!(refused.code, 500, "{client} {message}");
         assert!(message.contains("failed calling webhook \"w.example.com\""), "{message}");
         assert!(message.contains(why), "{message}");
-        // Everything else continues.
+        // Everything else must still work.
         assert_eq!(
             server.post("/api/v1/namespaces/default/secrets", &json!({"metadata": {"name": "s"}})).await.code,
             201

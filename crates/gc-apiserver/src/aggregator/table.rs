@@ -1,5 +1,4 @@
-//! Table of the groups and versions that aggregated servers serve. Pure: what is stored, and what was found, come as
-//! arguments.
+//! Table of the groups and versions that aggregated servers serve. Pure: stored objects and check results come as arguments.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +10,14 @@ use serde_json::{Value, json};
 
 use crate::transport::dial::Trust;
 
-/// The port of a Service that an APIService does not name one of.
+/// Service port used when an APIService does not name one.
 const HTTPS: u16 = 443;
 /// Group and version priority of custom resources, as upstream registers them.
 const CUSTOM_PRIORITY: (i64, i64) = (1000, 100);
-/// APIServices that are served; those beyond, by name, are not.
+/// Maximum number of APIServices that are served, in order of their names; the others are ignored.
 const MAXIMUM_SERVICES: usize = 200;
 
-/// One group and version that another server answers.
+/// One group and version that another server serves.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiService {
     pub(crate) name: String,
@@ -27,18 +26,18 @@ pub(crate) struct ApiService {
     /// Namespace, name and port of its Service.
     pub(crate) service: (String, String, u16),
     pub(crate) trust: Trust,
-    /// Of the group, and of the version in it.
+    /// Priority of the group, and of the version in it.
     pub(crate) priority: (i64, i64),
     pub(crate) availability: Availability,
-    /// The last resources that it gave.
+    /// Resources that the server last reported.
     pub(crate) resources: Option<Arc<[Resource]>>,
 }
 
 /// Group and version.
 pub(crate) type Key = (String, String);
 
-/// A resource in discovery. What another server says is taken over by its types alone: one wrong member in what this server
-/// shows would make all of discovery unreadable for clients.
+/// A resource in discovery. Only the known fields of another server's answer are taken over, with their types: one malformed member
+/// would make all of discovery unreadable for clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Resource {
@@ -62,13 +61,13 @@ pub(crate) struct Resource {
     categories: Vec<String>,
 }
 
-/// As in Go, null is the empty value.
+/// Deserializes null as the empty value, as Go does.
 fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
 impl Resource {
-    /// Reads an APIResourceList; `None` if it is none.
+    /// Reads an APIResourceList; returns `None` if the document is not one.
     pub(crate) fn list(document: &[u8]) -> Option<Arc<[Self]>> {
         #[derive(Deserialize)]
         struct List {
@@ -90,7 +89,7 @@ pub(crate) struct Availability {
 }
 
 impl Availability {
-    /// That of a server which was not checked yet.
+    /// Returns the availability of a server that has not been checked yet.
     pub(crate) fn pending() -> Self {
         Self::failed("Pending", "it was not checked yet".into())
     }
@@ -105,7 +104,7 @@ impl Availability {
 }
 
 impl ApiService {
-    /// From a stored APIService; `None` if this server answers for it, or it cannot be read.
+    /// Reads a stored APIService. Returns `None` if this server serves the group version itself, or if the object cannot be read.
     pub(crate) fn read(object: &Value) -> Option<Self> {
         let spec = &object["spec"];
         let service = spec["service"].as_object()?;
@@ -130,26 +129,26 @@ impl ApiService {
         (self.group.clone(), self.version.clone())
     }
 
-    /// Returns whether another reading is of the same server, so that what was found out about one counts for the other.
+    /// Reports whether `other` describes the same server, so that check results for one apply to the other.
     pub(crate) fn is_same_server(&self, other: &Self) -> bool {
         (&self.name, &self.service, &self.trust) == (&other.name, &other.service, &other.trust)
             && self.key() == other.key()
     }
 
-    /// The path of its discovery.
+    /// Returns the path of the server's discovery document.
     pub(crate) fn path(&self) -> String {
         format!("/apis/{}/{}", self.group, self.version)
     }
 
-    /// The host that it is asked as.
+    /// Returns the host name that requests to the server use.
     pub(crate) fn host(&self) -> String {
         format!("{}.{}.svc", self.service.1, self.service.0)
     }
 
-    /// Its resources in the form of aggregated discovery.
+    /// Returns its resources in the form of aggregated discovery.
     fn aggregated_resources(&self) -> Vec<Value> {
         let mut found: Vec<Value> = Vec::new();
-        // A server may name tens of thousands.
+        // A server may name tens of thousands of resources.
         let mut places: BTreeMap<&str, usize> = BTreeMap::new();
         for entry in self.resources.as_deref().unwrap_or_default() {
             let own = |given: &str, default: &str| {
@@ -187,7 +186,7 @@ impl ApiService {
         found
     }
 
-    /// The version in the form of aggregated discovery.
+    /// Returns the version in the form of aggregated discovery.
     pub(crate) fn aggregated(&self) -> Value {
         let freshness = if self.availability.is_available { "Current" } else { "Stale" };
         let mut value = json!({"version": self.version, "freshness": freshness});
@@ -199,20 +198,20 @@ impl ApiService {
     }
 }
 
-/// All groups and versions that others answer.
+/// All groups and versions that other servers serve.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table(BTreeMap<Key, ApiService>);
 
 /// A version of a group in discovery.
 pub(crate) enum Version<'a> {
-    /// Of this server, at this place among those of its group.
+    /// Served here, with its index among the versions of its group.
     Own(usize),
-    /// Of another one.
+    /// Served by another server.
     Remote(&'a ApiService),
 }
 
 impl Table {
-    /// From the stored APIServices, with what was found out about those that have not changed.
+    /// Reads the stored APIServices, and keeps the check results of those that have not changed.
     pub(crate) fn read(objects: &[Value], before: &Self) -> Self {
         let services = objects.iter().filter_map(ApiService::read).take(MAXIMUM_SERVICES);
         let mut table: BTreeMap<_, _> = services.map(|service| (service.key(), service)).collect();
@@ -237,7 +236,7 @@ impl Table {
         self.0.get(key)
     }
 
-    /// The same with what was found out about a server, if it is still the one that is meant.
+    /// Returns a copy with the check result of a server, if the table still describes that server.
     pub(crate) fn with(&self, found: &ApiService) -> Self {
         let mut table = self.clone();
         if let Some(known) = table.0.get_mut(&found.key()).filter(|known| known.is_same_server(found)) {
@@ -247,8 +246,8 @@ impl Table {
         table
     }
 
-    /// Returns the aggregated server for a group and version, if this server does not serve it. What this server has
-    /// by itself it answers.
+    /// Returns the aggregated server for a group and version. Returns `None` if this server serves them, because its own APIs take
+    /// precedence.
     pub(crate) fn find(&self, catalog: &Catalog, group: &str, version: &str) -> Option<&ApiService> {
         if self.0.is_empty() || is_builtin(catalog, group, version) {
             return None;
@@ -256,13 +255,13 @@ impl Table {
         self.0.get(&(group.to_owned(), version.to_owned()))
     }
 
-    /// The groups of discovery in their order, each with its versions, the preferred one first.
+    /// Returns the groups of discovery in order, each with its versions, the preferred one first.
     pub(crate) fn groups<'a>(&'a self, catalog: &'a Catalog) -> Vec<(&'a str, Vec<Version<'a>>)> {
         let mut found: Vec<(i64, &str, Vec<Version<'a>>)> = Vec::new();
         for (place, group) in (0_i64..).zip(catalog.groups()) {
             let is_own =
                 group.versions.iter().any(|version| is_builtin(catalog, &group.name, &version.version));
-            // Those of the server itself stay in their order, before all others.
+            // The server's own groups keep their order and precede all others.
             let priority = if is_own { i64::MAX - place } else { CUSTOM_PRIORITY.0 };
             let versions = group.versions.iter().enumerate();
             let kept = versions
@@ -315,7 +314,7 @@ fn is_builtin(catalog: &Catalog, group: &str, version: &str) -> bool {
 mod tests {
     use super::*;
 
-    // The tests say `json!` where they call it.
+    // The tests write `json!` at the call.
     #[allow(clippy::needless_pass_by_value)]
     fn stored(group: &str, version: &str, priority: (i64, i64), service: Value) -> Value {
         json!({
@@ -381,7 +380,7 @@ mod tests {
         let Some(found) = found else { panic!("the table lacks it") };
         let is_available = |table: &Table| table.get(&key).map(|service| service.availability.is_available);
         assert_eq!(is_available(&before.with(&found)), Some(true));
-        // It was deleted while it was checked, or leads elsewhere, or has another authority.
+        // The APIService was deleted during the check, points elsewhere, or has another authority.
         assert_eq!(is_available(&Table::default().with(&found)), None);
         for service in
             [json!({"namespace": "n", "name": "other"}), json!({"namespace": "n", "name": "s", "port": 8443})]

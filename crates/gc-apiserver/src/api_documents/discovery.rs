@@ -23,7 +23,7 @@ pub(crate) struct Discovery {
 }
 
 impl Discovery {
-    /// The aggregated document of the core group, or of all others.
+    /// Returns the aggregated document of the core group, or of all other groups.
     pub(crate) fn aggregated(
         &self,
         served: &ServedApis<'_>,
@@ -49,14 +49,14 @@ impl Discovery {
 #[derive(Default)]
 struct CachedDocument {
     of: Option<(Arc<Catalog>, Arc<Table>)>,
-    /// By the group, the encoding and whether JSON is indented.
+    /// Keyed by core group or not, the encoding, and whether JSON is indented.
     documents: HashMap<(bool, Encoding, bool), Document>,
 }
 
 #[derive(Clone)]
 pub(crate) struct Document {
     pub(crate) bytes: Bytes,
-    /// The same in all encodings.
+    /// Shared by all encodings.
     pub(crate) etag: HeaderValue,
 }
 
@@ -64,7 +64,8 @@ pub(crate) struct Document {
 const AGGREGATED: (&str, &str) = ("apidiscovery.k8s.io", "v2");
 const AGGREGATED_KIND: &str = "APIGroupDiscoveryList";
 
-/// The encoding of the aggregated form that an Accept header wants, wherever among its ranges it is; `None` is the old form.
+/// Returns the encoding of the aggregated form that an Accept header asks for, at any position in it; `None` stands for the
+/// unaggregated form.
 pub(crate) fn aggregated_form(accept: &str, pretty: bool) -> Option<Representation> {
     media_ranges(accept).iter().find_map(|range| {
         let form = (range.parameter("g")?, range.parameter("v")?);
@@ -79,7 +80,7 @@ pub(crate) fn aggregated_form(accept: &str, pretty: bool) -> Option<Representati
     })
 }
 
-/// `Content-Type` of the aggregated form.
+/// Returns the `Content-Type` of the aggregated form.
 pub(crate) fn aggregated_content_type(encoding: Encoding) -> &'static str {
     match encoding {
         Encoding::Json => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
@@ -104,7 +105,7 @@ pub(crate) struct ServedApis<'a> {
 }
 
 impl ServedApis<'_> {
-    /// Name and version of each group version of a group, in the order of discovery.
+    /// Returns the name of each version of a group, in the order of discovery.
     fn versions<'v>(&'v self, group: &str, versions: &[Version<'v>]) -> Vec<&'v str> {
         let own = self.catalog.group(group);
         let name = |version: &Version<'v>| match version {
@@ -128,7 +129,7 @@ impl ServedApis<'_> {
         Some(group_value(name, &self.versions(name, versions)))
     }
 
-    /// The aggregated document: of the core group, or of all others.
+    /// Returns the aggregated document of the core group, or of all other groups.
     fn aggregated_value(&self, core: bool) -> Value {
         let groups = self.table.groups(self.catalog);
         let items: Vec<Value> = groups
@@ -161,7 +162,7 @@ fn own_version(version: &GroupVersion) -> Value {
     value
 }
 
-/// Built-in kinds leave out their own group and version here (recorded), custom ones write them.
+/// Built-in kinds omit their own group and version here (as recorded from upstream); custom kinds include them.
 fn response_kind(row: &ResourceDefinition, kind: &(Arc<str>, Arc<str>, Arc<str>)) -> Value {
     let own = *kind.0 == *row.group && *kind.1 == *row.version && row.custom.is_none();
     let (group, version) = if own { ("", "") } else { (&*kind.0, &*kind.1) };
@@ -230,12 +231,12 @@ fn group_value(name: &str, versions: &[&str]) -> Value {
     json!({"name": name, "preferredVersion": versions.first(), "versions": versions})
 }
 
-/// The hash of the version that a resource is stored in, as upstream computes it.
+/// Returns the hash of a resource's storage version, as upstream computes it.
 fn storage_version_hash(row: &ResourceDefinition) -> String {
     let (group, version) = match (&*row.group, &*row.resource) {
         ("events.k8s.io", "events") => ("", "v1"),
         ("autoscaling", "horizontalpodautoscalers") => ("autoscaling", "v2"),
-        // An API that became stable in this release is stored in the version that the previous release knows.
+        // An API that became stable in this release is stored in the version that the previous release can read.
         (
             group @ "admissionregistration.k8s.io",
             "mutatingadmissionpolicies" | "mutatingadmissionpolicybindings",

@@ -10,11 +10,10 @@ use gc_registry::openapi;
 use crate::encode::openapi_protobuf;
 
 pub(crate) const JSON: &str = "application/json";
-/// The content type of the index, which upstream leaves to Go to guess.
+/// Content type of the index; upstream leaves it to Go's content sniffing.
 pub(crate) const INDEX: &str = "text/plain; charset=utf-8";
 
-/// Written documents of the present catalog. Bounded by what is served: two of version 2, an index, and two
-/// per group and version.
+/// Documents of the current catalog, as written. Bounded by the catalog: two of version 2, an index, and two per group and version.
 #[derive(Default)]
 pub(crate) struct OpenApi {
     kept: Mutex<CachedDocument>,
@@ -30,12 +29,12 @@ struct CachedDocument {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DocumentName {
     Two,
-    /// The same as protobuf.
+    /// Version 2 as protobuf.
     TwoProtobuf,
     Index,
     /// A document of version 3 by its path in the index.
     Three(String),
-    /// The same as protobuf.
+    /// The same document as protobuf.
     ThreeProtobuf(String),
 }
 
@@ -93,7 +92,7 @@ impl OpenApi {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             let current = kept.catalog.as_ref().is_some_and(|known| Arc::ptr_eq(known, catalog));
             if !current {
-                // Documents whose hash stayed the same are the same: a new definition changes few of them.
+                // Documents with the same hash are kept: a new definition changes only a few.
                 kept.documents
                     .retain(|which, document| which.hash(catalog).as_deref() == Some(document.hash.as_str()));
                 kept.catalog = Some(Arc::clone(catalog));
@@ -102,7 +101,7 @@ impl OpenApi {
                 return Some(document.clone());
             }
         }
-        // Built outside of the lock; two requests at once may do it twice.
+        // Built outside the lock, so two concurrent requests may build it twice.
         let document = Document { hash: which.hash(catalog)?, bytes: which.build(catalog)? };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.catalog.as_ref().is_some_and(|known| Arc::ptr_eq(known, catalog)) {

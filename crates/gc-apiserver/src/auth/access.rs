@@ -9,13 +9,13 @@ use super::tokens::TokenSigner;
 
 /// Authentication and authorization of requests.
 pub(crate) struct Access {
-    /// Tokens of a file, and the administrator's.
+    /// Tokens from a file, and the administrator's token.
     pub(crate) static_tokens: Authenticator,
     /// Service-account tokens.
     pub(crate) signer: TokenSigner,
-    /// Proxies that say in headers who asks.
+    /// Proxies that name the user in headers.
     pub(crate) front_proxy: Option<RequestHeaders>,
-    /// True if requests without credentials are answered.
+    /// True if requests without credentials are served.
     pub(crate) admits_anonymous: bool,
     /// Authorizer of requests.
     pub(crate) rbac: Arc<Rbac>,

@@ -1,5 +1,4 @@
-//! Aggregated ClusterRoles: their rules are those of the roles that they select, and are stored, as upstream's
-//! controller does.
+//! Aggregated ClusterRoles: stores in them the rules of the roles that they select, as upstream's controller does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +23,7 @@ pub(crate) async fn keep(state: Arc<State>) {
         for role in outdated {
             let name = role.name.clone();
             match state.perform(Weight::Write, move |state| write(state, &role)).await {
-                // It was deleted in the meantime.
+                // The role was deleted in the meantime.
                 Err(error) if matches!(error.code, 404 | 409) => {}
                 Err(error) => {
                     tracing::warn!(%error, role = name, "cannot store the rules of an aggregated ClusterRole");

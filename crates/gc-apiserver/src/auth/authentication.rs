@@ -22,11 +22,11 @@ use crate::state::State;
 use crate::transport::account::ClientStanding;
 use crate::work::Weight;
 
-/// Name of who shows no credentials.
+/// User name of a client without credentials.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
-/// Group of who shows no credentials.
+/// Group of clients without credentials.
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// Group of who shows any.
+/// Group of clients with credentials.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
@@ -35,7 +35,7 @@ pub(crate) fn unauthorized() -> ApiError {
     ApiError::new(401, "Unauthorized", "Unauthorized")
 }
 
-/// The user behind a request, before any impersonation.
+/// Returns the user behind a request, before any impersonation.
 pub(crate) async fn authenticate(
     state: &Arc<State>,
     certificate: &ClientCertificate,
@@ -57,7 +57,7 @@ pub(crate) async fn authenticate(
     let mut parts = header.trim().splitn(3, ' ');
     let bearer = parts.next().is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));
     let token = parts.next().filter(|_| bearer).unwrap_or_default();
-    // A client that presents a certificate wants to be identified, so a bad one is an error.
+    // A client that presents a certificate wants to be identified, so an invalid one is an error.
     if token.is_empty() && (certificate.proves_nothing() || !state.access.admits_anonymous) {
         return Err(unauthorized());
     }
@@ -71,14 +71,14 @@ pub(crate) async fn authenticate(
     }
 }
 
-/// The user of a bearer token, and the audience that it is good for; `None` if it is no good.
+/// Returns the user of a bearer token and the audiences that it is valid for, or `None` if the token is invalid.
 pub(crate) async fn user_of_token(
     state: &Arc<State>,
     token: &str,
     audiences: &[String],
 ) -> Result<Option<(UserInfo, Vec<String>)>, ApiError> {
     if let Some(user) = state.access.static_tokens.user(token) {
-        // Static tokens are good for this server alone.
+        // Static tokens are valid for this server only.
         let own = state.access.signer.audiences();
         let shared: Vec<String> =
             audiences.iter().filter(|audience| own.contains(audience)).cloned().collect();
@@ -104,11 +104,11 @@ pub(crate) async fn user_of_token(
         .await
 }
 
-/// The time that a token outlives the deletion of its account, or of the object that it is bound to: clocks
-/// differ, as upstream.
+/// Time for which a token outlives the deletion of its account, or of the object that it is bound to; the same as upstream, to
+/// allow for clock skew.
 const LEEWAY: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
 
-/// Returns whether an object was deleted so long ago that its tokens have ended, though finalizers or a grace period keep it.
+/// Reports whether an object was deleted so long ago that its tokens have ended, even though finalizers or a grace period keep it.
 fn is_long_deleted(object: &serde_json::Value, now: jiff::Timestamp) -> bool {
     let deleted = object.pointer("/metadata/deletionTimestamp").filter(|time| !time.is_null());
     deleted.is_some_and(|time| {
@@ -126,7 +126,7 @@ fn still_bound(state: &State, claims: &Claims) -> Result<bool, ApiError> {
     wanted.extend(bound.secret.as_ref().map(|secret| ("secrets", namespace, secret)));
     wanted.extend(bound.node.as_ref().map(|node| ("nodes", "", node)));
     for (resource, namespace, reference) in wanted {
-        // The node of a pod's token is only information; only tokens bound to nodes alone depend on it.
+        // A pod's token names the node only for information; only tokens bound directly to a node depend on it.
         if resource == "nodes" && bound.pod.is_some() {
             continue;
         }
@@ -143,7 +143,7 @@ fn still_bound(state: &State, claims: &Claims) -> Result<bool, ApiError> {
     Ok(true)
 }
 
-/// Reads one object as the server itself; `None` if it is not there.
+/// Reads one object with the server's own rights; returns `None` if it does not exist.
 pub(crate) fn get(
     state: &State,
     group: &str,
@@ -191,17 +191,17 @@ fn user_of_claims(claims: &Claims) -> UserInfo {
     })
 }
 
-/// The groups that every service account of a namespace is in.
+/// Returns the groups that every service account of a namespace belongs to.
 pub(crate) fn service_account_groups(namespace: &str) -> Vec<String> {
     vec![SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")]
 }
 
-/// Reports whether a user has shown credentials.
+/// Reports whether a user has presented credentials.
 pub(crate) fn is_authenticated(user: &UserInfo) -> bool {
     user.groups.iter().any(|group| group == AUTHENTICATED)
 }
 
-/// Returns the standing of a user, by the credentials presented.
+/// Returns the standing of a user, based on the credentials presented.
 pub(crate) fn standing(user: &UserInfo) -> ClientStanding {
     if !is_authenticated(user) {
         ClientStanding::Anonymous
@@ -212,7 +212,7 @@ pub(crate) fn standing(user: &UserInfo) -> ClientStanding {
     }
 }
 
-/// A user who has shown credentials.
+/// Marks a user as one who has presented credentials.
 pub(crate) fn authenticated(mut user: UserInfo) -> UserInfo {
     if !user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
         user.groups.push(AUTHENTICATED.into());
@@ -220,14 +220,14 @@ pub(crate) fn authenticated(mut user: UserInfo) -> UserInfo {
     user
 }
 
-/// Namespace and name in the user name of a service account; `None` for any other name.
+/// Returns the namespace and name in the user name of a service account; `None` for any other name.
 pub(crate) fn split_service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
     let valid = names::dns_label(namespace).is_empty() && names::dns_subdomain(name).is_empty();
     valid.then_some((namespace, name))
 }
 
-/// 403 in upstream's words.
+/// Returns a 403 with upstream's wording.
 pub(crate) fn forbidden(user: &UserInfo, wanted: &Attributes<'_>, reason: &str) -> ApiError {
     let resource = if wanted.subresource.is_empty() {
         wanted.resource.to_owned()
@@ -249,7 +249,7 @@ pub(crate) fn forbidden(user: &UserInfo, wanted: &Attributes<'_>, reason: &str) 
     ApiError::forbidden(wanted.group, wanted.resource, wanted.name, &with_reason(&message, reason))
 }
 
-/// 403 for any question.
+/// Returns a 403 for any kind of question.
 pub(crate) fn refused(user: &UserInfo, question: &Question<'_>, reason: &str) -> ApiError {
     match question {
         Question::Resource(wanted) => forbidden(user, wanted, reason),
@@ -263,7 +263,7 @@ pub(crate) fn refused(user: &UserInfo, question: &Question<'_>, reason: &str) ->
     }
 }
 
-/// A message that no client mistakes for HTML, and the reason of the authorizer.
+/// Builds a message that no client mistakes for HTML, with the authorizer's reason.
 fn with_reason(message: &str, reason: &str) -> String {
     let message = message.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     if reason.is_empty() { message } else { format!("{message}: {reason}") }
@@ -303,8 +303,8 @@ async fn start_watch(
         .await
 }
 
-/// Takes in the events up to the bookmark that ends the initial ones, and only then puts them in force, so
-/// that no request is refused while rules are read again.
+/// Collects events up to the bookmark that ends the initial ones, and only then puts the rules into force, so that no request is
+/// refused while rules are read again.
 async fn initial_rules(
     state: &State,
     resource: &str,

@@ -1,6 +1,6 @@
-//! The server's own certificate authority: what a certificate request asks for, and the certificate that answers it.
+//! The server's own certificate authority: reads certificate requests and issues certificates.
 //!
-//! Names and keys are taken over from the request byte by byte, so that no part of a user's name or groups is lost.
+//! Names and keys are copied from the request byte by byte, so no part of a user's name or groups is lost.
 
 use std::net::IpAddr;
 
@@ -43,19 +43,19 @@ const SERVER_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01];
 const CLIENT_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02];
 const ECDSA_WITH_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
 
-/// Why a certificate is not issued.
+/// Reason why a certificate is not issued.
 #[derive(Debug, thiserror::Error)]
 pub enum SigningError {
     /// The request cannot be read.
     #[error("cannot read the certificate request: {0}")]
     Malformed(&'static str),
-    /// The request is not signed with the key that it names, or in a way that is not supported.
+    /// The request is not signed with its own key, or the signature algorithm is not supported.
     #[error("the certificate request's signature is not valid, or its algorithm is not supported")]
     Signature,
-    /// The authority's certificate has ended, or has an end that cannot be read.
+    /// The authority's certificate has expired, or its end cannot be read.
     #[error("the certificate of the authority is no longer valid")]
     Expired,
-    /// The authority did not sign.
+    /// The authority failed to sign.
     #[error("the authority cannot sign: {0}")]
     Sign(String),
 }
@@ -99,13 +99,13 @@ pub enum CertificateUsage {
 pub struct CertificateTerms {
     /// Requested key usages.
     pub usages: Vec<CertificateUsage>,
-    /// From when on it is valid.
+    /// Start of validity.
     pub not_before: jiff::Timestamp,
-    /// Until when it is valid, if the authority is as long.
+    /// End of validity, cut off at the authority's own end.
     pub not_after: jiff::Timestamp,
 }
 
-/// An element with its content.
+/// Encodes an element with its content.
 pub(super) fn encode(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let mut bytes = vec![tag];
@@ -125,7 +125,7 @@ pub(super) fn encode(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
 }
 
 impl CertificateRequest {
-    /// Reads a request in PEM, and verifies that it is signed with the key that it names.
+    /// Reads a request in PEM and verifies that it is signed with the key that it contains.
     pub fn from_pem(pem: &[u8]) -> Result<Self, SigningError> {
         Self::verified(x509::CertificateRequest::from_pem(pem).map_err(malformed)?)
     }
@@ -161,7 +161,7 @@ impl CertificateRequest {
         })
     }
 
-    /// The alternative names, as the value of an extension; `None` if there are none.
+    /// Returns the alternative names as the value of an extension; `None` if there are none.
     fn alternative_names(&self) -> Option<Vec<u8>> {
         let texts = |tag, names: &[String]| -> Vec<Vec<u8>> {
             names.iter().map(|name| encode(tag, &[name.as_bytes()])).collect()
@@ -182,7 +182,7 @@ fn malformed(why: MalformedDocument) -> SigningError {
     SigningError::Malformed(why.0)
 }
 
-/// The authority whose clients the server accepts.
+/// The authority whose client certificates the server accepts.
 pub struct CertificateAuthority {
     key: KeyPair,
     /// Its name, in DER.
@@ -199,7 +199,7 @@ impl std::fmt::Debug for CertificateAuthority {
 }
 
 impl CertificateAuthority {
-    /// The authority with this certificate and its key.
+    /// Creates an authority from its certificate and key.
     pub(crate) fn new(certificate: &CertificateDer<'_>, key: KeyPair) -> Result<Self, SigningError> {
         let read = Certificate::from_der(certificate).map_err(malformed)?;
         Ok(Self {
@@ -210,7 +210,7 @@ impl CertificateAuthority {
         })
     }
 
-    /// Issues the certificate that a request asks for, in PEM.
+    /// Issues the requested certificate, in PEM.
     pub fn sign(
         &self,
         request: &CertificateRequest,
@@ -276,7 +276,7 @@ impl CertificateAuthority {
             all.extend(one(AUTHORITY_KEY_IDENTIFIER, false, &encode(SEQUENCE, &[&identifier])));
         }
         if let Some(names) = request.alternative_names() {
-            // Names are critical where the subject says nothing.
+            // Alternative names are critical if the subject is empty.
             all.extend(one(ALTERNATIVE_NAMES, request.subject == encode(SEQUENCE, &[]), &names));
         }
         all
@@ -296,7 +296,7 @@ fn time(at: jiff::Timestamp) -> Vec<u8> {
     encode(tag, &[at.strftime(format).to_string().as_bytes()])
 }
 
-/// The characters of a line in PEM.
+/// Number of characters per line in PEM.
 const PEM_LINE: usize = 64;
 
 fn to_pem(der: &[u8]) -> String {

@@ -1,5 +1,5 @@
-//! Client certificates. Any is taken at the handshake, as upstream does: whoever shows one that proves nothing gets a 401
-//! that says so, or is who a token says, in place of a connection that breaks.
+//! Client certificates. The handshake accepts any certificate, as upstream does: a client whose certificate proves nothing gets a
+//! 401 that says so, or is identified by its token, instead of a broken connection.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,7 +19,7 @@ pub(crate) struct CertifiedUser {
     pub(crate) name: String,
     /// Its organizations.
     pub(crate) groups: Vec<String>,
-    /// When it expires, in seconds since the epoch, if it does.
+    /// Expiry in seconds since the epoch, if any.
     pub(crate) ends: Option<i64>,
 }
 
@@ -37,17 +37,17 @@ impl CertifiedUser {
 /// User named by a verified client certificate, shared by the requests of its connection.
 pub(crate) type CertificateIdentity = Arc<CertifiedUser>;
 
-/// Client certificate of a connection, and its verdict.
+/// Client certificate of a connection, as judged by the server.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum ClientCertificate {
-    /// None was shown.
+    /// The client sent none.
     #[default]
     Absent,
-    /// One of an authority that this server trusts.
+    /// Issued by an authority that this server trusts.
     Verified(CertificateIdentity),
-    /// One of a proxy that says in headers who asks; and whose it is besides, if it is anybody's.
+    /// Issued to a proxy that names users in headers, with the user that the certificate itself identifies, if any.
     FrontProxy(Option<CertificateIdentity>),
-    /// One that proves nothing: of another authority, expired, or for another use.
+    /// Proves nothing: issued by an unknown authority, expired, or for another use.
     Refused,
 }
 
@@ -61,7 +61,7 @@ impl ClientCertificate {
         }
     }
 
-    /// Reports whether a certificate was shown that names no user.
+    /// Reports whether the client sent a certificate that names no user.
     pub(crate) fn proves_nothing(&self) -> bool {
         matches!(self, Self::Refused | Self::FrontProxy(None))
     }
@@ -74,11 +74,11 @@ pub(crate) struct ClientAuthorities {
     front_proxies: Option<FrontProxies>,
 }
 
-/// The proxies that are believed when they say who asks.
+/// The proxies that may name users in headers.
 #[derive(Clone, Debug)]
 pub(crate) struct FrontProxies {
     pub(crate) authorities: Arc<Pool>,
-    /// The common names that their certificates may have; any if there are none.
+    /// Common names that their certificates may have; empty for any.
     pub(crate) names: Vec<String>,
 }
 
@@ -87,7 +87,7 @@ impl ClientAuthorities {
         Self { clients: Arc::new(clients), front_proxies }
     }
 
-    /// Returns the meaning of a chain at a time in seconds since 1970, its own certificate first.
+    /// Judges a chain, the client's own certificate first, at a time in seconds since 1970.
     fn examine(&self, own: &Certificate, rest: &[Certificate], now: i64) -> ClientCertificate {
         let identity = match self.clients.check(own, rest, Purpose::Client, now) {
             Ok(()) => Some(Arc::new(CertifiedUser::of(own))),
@@ -102,7 +102,7 @@ impl ClientAuthorities {
         identity.map_or(ClientCertificate::Refused, ClientCertificate::Verified)
     }
 
-    /// The last moment until which the answer about a chain stays the same: only time changes it.
+    /// Returns the last second at which the verdict on a chain still holds; only the passing of time changes it.
     fn good_until(&self, chain: &[Certificate], now: i64) -> i64 {
         let shown = chain.iter().flat_map(Certificate::last_moments);
         let proxies = self.front_proxies.iter().flat_map(|proxies| proxies.authorities.last_moments());
@@ -118,16 +118,16 @@ impl FrontProxies {
     }
 }
 
-/// The certificates that a connection was opened with, and what they say now: a connection may outlive them.
+/// The certificates that a connection was opened with, and their current verdict: a connection may outlive them.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionCertificate(Arc<PresentedCertificate>);
 
 #[derive(Debug)]
 struct PresentedCertificate {
     authorities: ClientAuthorities,
-    /// The client's own first; `None` if they cannot be read.
+    /// The client's own certificate first; `None` if they cannot be read.
     chain: Option<Vec<Certificate>>,
-    /// Their last meaning, and from when until when they say so, in seconds since 1970.
+    /// Last verdict, and the period for which it holds, in seconds since 1970.
     last: RwLock<(ClientCertificate, RangeInclusive<i64>)>,
 }
 
@@ -143,7 +143,7 @@ impl ConnectionCertificate {
         }))
     }
 
-    /// Returns their meaning at this time: verified again whenever a certificate begins or ends to be valid.
+    /// Returns the current verdict, and verifies again whenever a certificate starts or ceases to be valid.
     pub(crate) fn now(&self) -> ClientCertificate {
         self.at(i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX))
     }
@@ -167,11 +167,11 @@ impl ConnectionCertificate {
     }
 }
 
-/// Takes any certificate whose key the client has.
+/// Verifier that accepts any certificate whose key the client holds.
 #[derive(Debug)]
 pub(crate) struct AnyCertificate {
     provider: Arc<CryptoProvider>,
-    /// The authorities that clients with several certificates choose by.
+    /// Authorities sent to the client, which help it choose among several certificates.
     hints: Vec<DistinguishedName>,
 }
 

@@ -1,5 +1,5 @@
-//! Keys that several servers on one store share: the certificate authority, the key of service-account tokens, the authority of
-//! the front proxy and the administrator's key. They are one record in the store, encrypted with a secret that each server is given.
+//! Keys that several servers on one store share: the certificate authority, the key of service-account tokens, the authority of the
+//! front proxy and the administrator's key. They form one record in the store, encrypted with a secret that each server is given.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use super::front_proxy::FrontProxy;
 use super::pki::{Keep, Pki, PkiError};
 use super::shared_files::{Files, SharedFiles};
 
-/// The record in the store.
+/// Name of the record in the store.
 const RECORD: &str = "keys";
 /// First line of the record, which its encryption authenticates.
 const FORMAT: &[u8] = b"kubegc-cluster-keys/1\n";
@@ -47,7 +47,7 @@ impl std::fmt::Debug for ClusterSecret {
     }
 }
 
-/// Defect of a file of secrets.
+/// Defect in a file of secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterSecretError {
     /// The file has no secret.
@@ -55,7 +55,7 @@ pub enum ClusterSecretError {
         "it contains no secret: expected a line with 32 random bytes in base64 (head -c 32 /dev/urandom | base64)"
     )]
     Absent,
-    /// This line, counted from 1, is not a secret.
+    /// This line, counted from 1, does not hold a secret.
     #[error("line {0} is not 32 bytes in base64 (head -c 32 /dev/urandom | base64)")]
     Line(usize),
     /// The file has too many secrets.
@@ -130,8 +130,8 @@ fn unread(error: &StorageError) -> PkiError {
     problem(&error.to_string())
 }
 
-/// Loads the keys of the cluster from its store. The first server makes them, from the keys in `folder` if there are any, so the
-/// tokens and kubeconfigs of a server that was alone stay valid. Blocks as the store does.
+/// Loads the keys of the cluster from its store. The first server creates them from the keys in `folder`, if there are any, so that
+/// the tokens and kubeconfigs of a formerly single server stay valid. Blocks on the store.
 pub(crate) fn load_or_make(
     registry: &Registry,
     secret: &ClusterSecret,
@@ -160,12 +160,12 @@ pub(crate) fn load_or_make(
         if written.map_err(|error| unread(&error))?.is_some() {
             return Ok((pki, front_proxy));
         }
-        // Another server was faster: its keys are the cluster's.
+        // Another server was faster; the cluster uses its keys.
     }
     Err(problem("other servers keep writing them"))
 }
 
-/// Fails if the servers on this store share their keys: a server with keys of its own would be another cluster.
+/// Fails if the servers on this store share their keys: a server with its own keys would form another cluster.
 pub(crate) fn refuse_without_secret(registry: &Registry) -> Result<(), PkiError> {
     match registry.server_record(RECORD).map_err(|error| unread(&error))? {
         None => Ok(()),
@@ -211,7 +211,7 @@ mod tests {
         "2026-02-28T10:00:00Z".parse().unwrap()
     }
 
-    /// Returns the parts of the keys that clients see.
+    /// Returns the parts of the keys that clients can see.
     fn shown((pki, proxy): &(Pki, FrontProxy)) -> [String; 4] {
         [&pki.ca_pem, &pki.admin_certificate_pem, &pki.admin_key_pem, &proxy.ca_pem].map(Clone::clone)
     }
@@ -228,7 +228,7 @@ mod tests {
         assert!(error.contains("another secret"), "{error}");
         let refused = refuse_without_secret(&registry(&store)).unwrap_err().to_string();
         assert!(refused.contains("--cluster-key-file"), "{refused}");
-        // The secret is replaced without an outage: first it decrypts, then it encrypts, then it is the only one.
+        // A secret is rotated without an outage: first it decrypts, then it encrypts, then it is the only one.
         assert_eq!(load(&secret(&[1, 2])).unwrap(), first);
         assert_eq!(load(&secret(&[2, 1])).unwrap(), first);
         assert_eq!(load(&secret(&[2])).unwrap(), first);
@@ -244,7 +244,7 @@ mod tests {
         assert!(!is_within("PRIVATE KEY") && !is_within(keys.0.admin_key_pem.lines().nth(1).unwrap()));
         let backup = registry(&store).stored(&RangeOptions { limit: 1, ..RangeOptions::default() }).unwrap();
         assert!(backup.items.is_empty() && !backup.more, "no record is part of a backup: {backup:?}");
-        // A record that was changed or truncated is refused.
+        // A changed or truncated record is refused.
         for at in [0, FORMAT.len(), FORMAT.len() + NONCE_LEN, record.len() - 1] {
             let mut changed = record.to_vec();
             changed[at] ^= 1;
@@ -276,7 +276,7 @@ mod tests {
         let store = Arc::new(MemoryStorage::default());
         let first = load_or_make(&registry(&store), &secret(&[1]), Some(folder.path()), &[], now()).unwrap();
         assert_eq!((&first.0.ca_pem, &first.0.admin_key_pem), (&alone.ca_pem, &alone.admin_key_pem));
-        // Keys of another server that was alone are ignored.
+        // The keys of another formerly single server are ignored.
         let other = tempfile::tempdir().unwrap();
         Pki::load_or_make(&Keep::Folder(other.path()), &[], now()).unwrap();
         let second = load_or_make(&registry(&store), &secret(&[1]), Some(other.path()), &[], now()).unwrap();

@@ -1,4 +1,4 @@
-//! No user grants permissions that they do not hold: checked on the very object that a write of a role or a binding
+//! Prevents users from granting permissions that they do not hold. The check runs on the object that a write of a role or a binding
 //! would store.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 
 use crate::auth::rbac::{self, MissingPermissions, Question, Rbac, Rule};
 
-/// Most missing permissions that an answer lists.
+/// Maximum number of missing permissions that an answer lists.
 const MAXIMUM_LISTED: usize = 100;
-/// Metadata that a garbage collector changes, and what changes with every write.
+/// Metadata that a garbage collector changes, and metadata that changes with every write.
 const COLLECTORS_METADATA: [&str; 5] =
     ["ownerReferences", "finalizers", "managedFields", "selfLink", "resourceVersion"];
 
@@ -44,14 +44,14 @@ struct Checker<'a> {
 impl Checker<'_> {
     fn role(&self) -> Result<(), ApiError> {
         let target = self.write.target;
-        // Upstream asks with the name of the path, which a POST has not.
+        // Upstream uses the name in the path, which a POST lacks.
         if self.permitted("escalate", rbac::GROUP, &target.resource.resource, &target.name) {
             return Ok(());
         }
         self.holds(&rbac::rules_of(self.write.new))?;
         let aggregates = std::iter::once(self.write.new).chain(self.write.old).any(rbac::is_aggregated);
         if &*target.resource.resource == "clusterroles" && aggregates {
-            // It could gather anything, now or later.
+            // An aggregated role could gather any permission, now or later.
             let everything = rbac::everything();
             if !matches!(self.rbac.missing(self.user, "", &everything), MissingPermissions::Nothing) {
                 return Err(self.forbidden("must have cluster-admin privileges to use the aggregationRule"));
@@ -80,11 +80,11 @@ impl Checker<'_> {
         if name.is_empty() {
             return Err(ApiError::bad_request("Name parameter required."));
         }
-        // The role is read from the store: what the caches of the authorizer say may be older than it.
+        // The role is read from the store because the authorizer's caches may be older.
         let namespace = if role == "roles" { self.write.target.namespace.as_str() } else { "" };
         match (self.write.read)(rbac::GROUP, role, namespace, name)? {
             Some(role) => self.holds(&rbac::rules_of(&role)),
-            // The rules of an absent role cannot be compared. Upstream calls a Role what the request is about.
+            // The rules of an absent role cannot be compared. Upstream's message names a Role by the request's own attributes.
             None if role == "roles" => {
                 Err(ApiError::not_found(rbac::GROUP, &self.write.target.resource.resource, name))
             }
@@ -128,7 +128,7 @@ impl Checker<'_> {
     }
 }
 
-/// Missing permissions as upstream lists them: those of one resource together, in the order of their text.
+/// Lists missing permissions as upstream does: grouped by resource, in the order of their text.
 fn listed(missing: Vec<Rule>) -> String {
     let mut compact: BTreeMap<(Vec<String>, Vec<String>, Vec<String>, Vec<String>), Vec<String>> =
         BTreeMap::new();
@@ -167,7 +167,7 @@ fn shown(rule: &Rule) -> String {
     format!("{{{}}}", parts.join(", "))
 }
 
-/// Texts as Go's `%q` prints a list.
+/// Formats texts as Go's `%q` prints a list.
 fn texts(list: &[String]) -> String {
     format!("[{}]", list.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(" "))
 }
@@ -192,7 +192,7 @@ fn same_but_for_collectors(new: &Value, old: &Value) -> bool {
     }
 }
 
-/// Equality to which nothing, null and an empty list are one.
+/// Compares values, treating absence, null and an empty list as equal.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => same_members(a, b),

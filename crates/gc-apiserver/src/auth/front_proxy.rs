@@ -1,5 +1,5 @@
-//! The authority of the front proxy: aggregated servers believe what this server says about users, because its certificate
-//! is signed by the authority that the ConfigMap `extension-apiserver-authentication` names.
+//! The authority of the front proxy: aggregated servers trust this server's statements about users because its certificate is
+//! signed by the authority named in the ConfigMap `extension-apiserver-authentication`.
 
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyUsagePurpose};
 use rustls::pki_types::pem::PemObject as _;
@@ -8,18 +8,18 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::pki::{Keep, PkiError, authority_params, certificates, issue, load_or_make_key, make, validity};
 use crate::transport::dial::Identity;
 
-/// The name in the certificate, which aggregated servers are configured to expect.
+/// Name in the certificate, which aggregated servers are configured to expect.
 pub(crate) const CLIENT_NAME: &str = "front-proxy-client";
 const AUTHORITY: &str = "front-proxy-ca";
 
-/// The authority's certificate, and this server's under it.
+/// The authority's certificate, and this server's certificate issued by it.
 pub(crate) struct FrontProxy {
     pub(crate) ca_pem: String,
     pub(crate) identity: Identity,
 }
 
 impl FrontProxy {
-    /// The certificate and the key that are given, in PEM.
+    /// Reads a given certificate and key, in PEM.
     pub(crate) fn given(certificate: &[u8], key: &[u8]) -> Result<Identity, PkiError> {
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| PkiError::BadKey {
             what: "the key of the front proxy".into(),
@@ -28,9 +28,9 @@ impl FrontProxy {
         Ok(Identity { chain: certificates("the certificate of the front proxy", certificate)?, key })
     }
 
-    /// Loads the authority, or makes it; issues a certificate.
+    /// Loads or creates the authority, and issues a certificate.
     pub(crate) fn load_or_make(keep: &Keep<'_>, now: jiff::Timestamp) -> Result<Self, PkiError> {
-        // A certificate without its key is of no use: both are replaced, and published.
+        // A certificate without its key is useless, so both are replaced and published.
         let has_key = keep.read("front-proxy-ca.key")?.is_some();
         let kept = keep.read("front-proxy-ca.crt")?.filter(|_| has_key);
         let key = load_or_make_key(keep, "front-proxy-ca.key")?;

@@ -1,5 +1,5 @@
-//! Impersonation: a request that is answered as another user's, by the rules of `ConstrainedImpersonation` (on by
-//! default since 1.36) and of the older verb `impersonate`.
+//! Impersonation: a request is answered as if another user had sent it, by the rules of `ConstrainedImpersonation` (on by default
+//! since 1.36) and of the older verb `impersonate`.
 
 use std::borrow::Cow;
 
@@ -20,10 +20,10 @@ const GROUP: &str = "authentication.k8s.io";
 const NODE_PREFIX: &str = "system:node:";
 const NODES: &str = "system:nodes";
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// From this many groups or extra values on, one wildcard question is put before the single ones.
+/// From this number of groups or extra values, one wildcard question precedes the single ones.
 const MANY: usize = 4;
 
-/// The user that the Impersonate- headers ask for, as they are written; `None` without such headers.
+/// Returns the user that the Impersonate- headers name, exactly as written; `None` without such headers.
 pub(crate) fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>, ApiError> {
     let first = |name: &str| headers.get(name).map(header_text).unwrap_or_default().to_owned();
     let user = UserInfo {
@@ -65,7 +65,7 @@ fn wanted_extra(headers: &HeaderMap) -> Result<Vec<(String, Vec<String>)>, ApiEr
     Ok(extra)
 }
 
-/// The user as Go's `%#v` prints it, for upstream's message.
+/// Formats the user as Go's `%#v` does, for upstream's message.
 fn in_go(user: &UserInfo) -> String {
     let texts = |list: &[String]| list.iter().map(|text| names::quoted(text)).collect::<Vec<_>>().join(", ");
     let groups = if user.groups.is_empty() {
@@ -90,7 +90,7 @@ fn in_go(user: &UserInfo) -> String {
     )
 }
 
-/// One way to be allowed to impersonate. They are tried in this order, and the first refusal is answered.
+/// One way to be allowed to impersonate. They are tried in this order, and the first refusal is the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// A service account impersonates the node that its token is bound to.
@@ -119,7 +119,7 @@ impl Mode {
         }
     }
 
-    /// Reports whether the mode is meant for this user at all.
+    /// Reports whether the mode can apply to this user at all.
     fn applies(self, requestor: &UserInfo, wanted: &UserInfo) -> bool {
         let only_name = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
         let node = node_name(&wanted.name);
@@ -143,7 +143,7 @@ fn node_name(user: &str) -> Option<&str> {
     user.strip_prefix(NODE_PREFIX).filter(|name| names::dns_subdomain(name).is_empty())
 }
 
-/// The node that the token of a service account is bound to.
+/// Returns the node that a service account's token is bound to.
 fn bound_node(user: &UserInfo) -> Option<&str> {
     match user.extra.iter().find(|(key, _)| key == NODE_NAME)?.1.as_slice() {
         [one] => Some(one),
@@ -151,8 +151,8 @@ fn bound_node(user: &UserInfo) -> Option<&str> {
     }
 }
 
-/// The user that a request is answered as: who asks may do what the request is about as a stand-in, and may stand in
-/// for this user.
+/// Returns the user that a request is answered as. The requester must be allowed to make the request by impersonation, and to
+/// impersonate this user.
 pub(crate) fn impersonate(
     rbac: &Rbac,
     requestor: &UserInfo,
@@ -172,7 +172,7 @@ pub(crate) fn impersonate(
     Err(refusal.unwrap_or_else(|| ApiError::internal("all impersonation modes failed")))
 }
 
-/// One mode, tried for one user.
+/// One mode, tried for one requested user.
 struct Attempt<'a> {
     rbac: &'a Rbac,
     requestor: &'a UserInfo,
@@ -208,7 +208,7 @@ impl Attempt<'_> {
         Ok(user)
     }
 
-    /// Reports whether the request itself may be made in this mode.
+    /// Reports whether the requester may make this request in this mode.
     fn allowed_on(&self, request: &Question<'_>) -> Result<(), ApiError> {
         let verb = |verb: &str| format!("impersonate-on:{}:{verb}", self.mode.name());
         match *request {
@@ -229,7 +229,7 @@ impl Attempt<'_> {
         }
         if let (true, Some(node)) = (constrained, node_name(&wanted.name)) {
             user.groups = vec![NODES.to_owned()];
-            // A service account may stand in for the node that it runs on, whichever that is.
+            // A service account may impersonate the node that it runs on, whichever that is.
             let name = if self.mode == Mode::AssociatedNode { "*" } else { node };
             return self.ask(verb, GROUP, "nodes", "", "", name);
         }
@@ -271,7 +271,7 @@ impl Attempt<'_> {
         })
     }
 
-    /// The group of users, groups and service accounts in the questions of this mode.
+    /// Returns the API group of users, groups and service accounts in this mode's questions.
     fn group(&self) -> &'static str {
         if self.mode == Mode::Legacy { "" } else { GROUP }
     }
@@ -414,7 +414,7 @@ mod tests {
         }
     }
 
-    /// An authorizer under which the user `ann` holds exactly these rules.
+    /// Returns an authorizer under which the user `ann` holds exactly these rules.
     fn rbac(rules: &serde_json::Value) -> Rbac {
         let rbac = Rbac::default();
         rbac.change(|all| {
@@ -433,7 +433,7 @@ mod tests {
         json!({"verbs": [verb], "apiGroups": [group], "resources": [resource], "resourceNames": names})
     }
 
-    /// Groups and outcome of an impersonation by `ann` while she lists pods in the namespace `n`.
+    /// Returns the groups or the refusal when `ann` impersonates a user while listing pods in the namespace `n`.
     fn outcome(rules: &serde_json::Value, wanted: &UserInfo) -> Result<Vec<String>, String> {
         let ann = user("ann", "", &["system:authenticated"], &[]);
         let request = Question::Resource(Attributes {
@@ -497,7 +497,7 @@ mod tests {
                 account,
                 ok(&["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"]),
             ),
-            // Not the name of a service account: a user like any other.
+            // This is not the name of a service account, so it is a user like any other.
             (json!([accounts(&[])]), user("system:serviceaccount:n:a:b", "", &[], &[]), on("user-info")),
             (json!([accounts(&[])]), user("system:serviceaccount:n:A", "", &[], &[]), on("user-info")),
             (json!([users]), user("system:node:n1", "", &[], &[]), authenticated()),

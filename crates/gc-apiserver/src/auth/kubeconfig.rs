@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 /// The contents of a kubeconfig.
 #[derive(Clone, Debug)]
 pub struct ClientCredentials {
-    /// Such as `https://127.0.0.1:6443`.
+    /// URL, such as `https://127.0.0.1:6443`.
     pub server: String,
     /// The authority's certificate.
     pub ca_pem: String,
@@ -17,7 +17,7 @@ pub struct ClientCredentials {
 }
 
 impl ClientCredentials {
-    /// The kubeconfig, as YAML.
+    /// Returns the kubeconfig as YAML.
     #[must_use]
     pub fn kubeconfig(&self) -> String {
         let encode = |text: &str| STANDARD.encode(text);

@@ -1,6 +1,6 @@
-//! Keys and certificates: a self-signed authority and a signing key for service-account tokens, made at the
-//! first start and kept in the data directory; the administrator's client certificate, which is kept until it is about to
-//! expire; and a serving certificate, issued at each start for the names of that start.
+//! Keys and certificates: a self-signed authority and a signing key for service-account tokens, created at the first start and kept
+//! in the data directory; the administrator's client certificate, kept until it is about to expire; and a serving certificate,
+//! issued at each start for that start's host names.
 
 use std::fs;
 use std::io::Write as _;
@@ -28,16 +28,16 @@ use crate::x509::{Certificate, Pool, Purpose};
 
 /// Validity of certificates, in years.
 const YEARS: i16 = 10;
-/// Time before its end at which a start replaces the administrator's certificate.
+/// Remaining validity below which a start replaces the administrator's certificate.
 const RENEW_BEFORE: Duration = Duration::from_hours(365 * 24);
 /// User name in the administrator's client certificate.
 pub(crate) const ADMIN_USER: &str = "kubegc-admin";
-/// The certificate of the authority; keys without it are what a first start left that was cut off.
+/// The authority's certificate. Keys without it are left over from an interrupted first start.
 const CA_CERTIFICATE: &str = "ca.crt";
 const TOKEN_KEY: &str = "service-account.key";
-/// The keys that are kept, and whether one that is lost is missed.
+/// Key files, and whether losing one is an error.
 const KEYS: [(&str, bool); 3] = [("ca.key", true), (TOKEN_KEY, true), ("front-proxy-ca.key", false)];
-/// The group that may do everything.
+/// The group whose members may do everything.
 pub(crate) const MASTERS_GROUP: &str = "system:masters";
 
 /// Failure to make or read keys or certificates.
@@ -48,7 +48,7 @@ pub enum PkiError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         error: std::io::Error,
     },
     /// A file or folder could not be written.
@@ -56,7 +56,7 @@ pub enum PkiError {
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         error: std::io::Error,
     },
     /// A key file does not hold a key.
@@ -64,10 +64,10 @@ pub enum PkiError {
     BadKey {
         /// Name of the key or certificate.
         what: String,
-        /// Why.
+        /// Cause.
         detail: String,
     },
-    /// A key is missing beside those that belong to it.
+    /// A key is missing although files that belong to it exist.
     #[error(
         "{path} is missing beside the certificate that was made with it: restore it, or remove the folder that it \
          belongs in to start over (tokens and kubeconfigs of now are refused then)"
@@ -76,26 +76,26 @@ pub enum PkiError {
         /// The file.
         path: PathBuf,
     },
-    /// Others can read a key, and that cannot be changed.
+    /// Others can read a key, and its permissions cannot be changed.
     #[error("{path} can be read by others, and cannot be made private: {error}")]
     OpenKey {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         error: std::io::Error,
     },
     /// A certificate could not be made.
     #[error("cannot make the certificate of {what}: {detail}")]
     Make {
-        /// Of what.
+        /// Certificate that could not be made.
         what: &'static str,
-        /// Why.
+        /// Cause.
         detail: String,
     },
     /// The keys that servers share through their store are unusable.
     #[error("cannot use the keys that the servers on this store share: {0}")]
     ClusterKeys(String),
-    /// The TLS stack refused the material.
+    /// The TLS stack refused the keys or certificates.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
 }
@@ -111,11 +111,11 @@ pub(crate) struct Pki {
     pub(crate) admin_key_pem: String,
     /// The key that signs service-account tokens.
     token_key: SigningKey,
-    /// The keys that such tokens are verified by.
+    /// Keys that verify such tokens.
     token_keys: Vec<PublicKey>,
-    /// The authorities that client certificates are checked with.
+    /// Authorities that client certificates are verified against.
     pub(crate) client_authorities_pem: String,
-    /// The authority, to sign what controllers approve.
+    /// The authority, which signs the requests that controllers approve.
     pub(crate) authority: Arc<CertificateAuthority>,
     ca_der: CertificateDer<'static>,
     /// Further authorities of clients.
@@ -125,20 +125,20 @@ pub(crate) struct Pki {
     serving_key: PrivateKeyDer<'static>,
 }
 
-/// Keys and certificates that are given from outside, in PEM, in place of what would be made.
+/// Keys and certificates supplied by the user, in PEM, in place of generated ones.
 #[derive(Clone, Default)]
 pub struct GivenKeys {
     /// The serving certificate with its chain, and its key.
     pub serving: Option<(Vec<u8>, Vec<u8>)>,
-    /// Further authorities, whose client certificates are taken as well.
+    /// Further authorities whose client certificates are accepted.
     pub client_authorities: Option<Vec<u8>>,
     /// The key that signs service-account tokens.
     pub token_key: Option<Vec<u8>>,
-    /// Files of keys, public or private, and of certificates, whose tokens are taken.
+    /// Files of keys, public or private, and of certificates, that verify tokens.
     pub token_verification_keys: Vec<Vec<u8>>,
-    /// The certificate and the key that aggregated servers are shown.
+    /// Certificate and key that this server presents to aggregated servers.
     pub proxy_client: Option<(Vec<u8>, Vec<u8>)>,
-    /// Versions and suites of TLS.
+    /// TLS versions and cipher suites.
     pub tls: TlsSettings,
 }
 
@@ -156,9 +156,9 @@ pub(super) fn certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<
     if found.is_empty() { Err(bad("it holds no certificate".to_owned())) } else { Ok(found) }
 }
 
-/// Where key material is kept between starts.
+/// Place where key material is kept between starts.
 pub(crate) enum Keep<'a> {
-    /// Nowhere.
+    /// Not kept.
     InMemory,
     /// In this folder (made with mode 0700; files with 0600).
     Folder(&'a Path),
@@ -181,8 +181,8 @@ impl Keep<'_> {
         }
     }
 
-    /// Refuses a folder from which a key was lost: the certificate is written last, so that a first start that was cut
-    /// off leaves none. Keys that others can read are made private.
+    /// Refuses a folder that has lost a key. The certificate is written last, so an interrupted first start leaves none and is not
+    /// mistaken for a loss. Makes keys private that others can read.
     fn check_keys(&self) -> Result<(), PkiError> {
         let Self::Folder(folder) = self else { return Ok(()) };
         let complete = folder.join(CA_CERTIFICATE).exists();
@@ -221,8 +221,8 @@ impl Keep<'_> {
     }
 }
 
-/// Locks a folder of keys until the returned file is dropped, so servers that share a data directory and start together have the
-/// same keys. Returns `None` on a filesystem that cannot lock folders.
+/// Locks a folder of keys until the returned file is dropped, so that servers that share a data directory and start together get
+/// the same keys. Returns `None` on a filesystem that cannot lock folders.
 pub(crate) fn lock_folder(folder: &Path) -> Result<Option<fs::File>, PkiError> {
     create_folder(folder)?;
     let opened = fs::File::open(folder);
@@ -239,8 +239,8 @@ fn is_open_to_others(file: &fs::Metadata) -> bool {
     file.permissions().mode() & 0o077 != 0
 }
 
-/// Writes a file that only its owner can read, replacing it in one step. One that says the same already is left as it is,
-/// so that a full disk does not keep a server from starting.
+/// Writes a file that only its owner can read, replacing it in one step. A file that already has this content is left alone, so a
+/// full disk does not keep a server from starting.
 pub fn write_private(path: &Path, content: impl AsRef<[u8]>) -> Result<(), PkiError> {
     let content = content.as_ref();
     let failed = |error| PkiError::Write { path: path.to_owned(), error };
@@ -264,7 +264,7 @@ pub fn write_private(path: &Path, content: impl AsRef<[u8]>) -> Result<(), PkiEr
 }
 
 impl Pki {
-    /// Loads what was kept, and makes what is missing.
+    /// Loads the kept keys, and creates the missing ones.
     pub(crate) fn load_or_make(
         keep: &Keep<'_>,
         hosts: &[String],
@@ -323,7 +323,7 @@ impl Pki {
         })
     }
 
-    /// With what is given in place of what was made.
+    /// Replaces generated keys with the given ones.
     pub(crate) fn with(mut self, given: &GivenKeys) -> Result<Self, PkiError> {
         if let Some((certificate, key)) = &given.serving {
             self.serving_chain = certificates("the serving certificate", certificate)?;
@@ -338,7 +338,7 @@ impl Pki {
         }
         if let Some(pem) = &given.token_key {
             self.token_key = SigningKey::from_pem(pem).map_err(bad_token_key)?;
-            // Where keys to verify by are given, only those count, as in kube-apiserver.
+            // If verification keys are given, only those count, as in kube-apiserver.
             self.token_keys = vec![self.token_key.public.clone()];
         }
         if !given.token_verification_keys.is_empty() {
@@ -357,7 +357,7 @@ impl Pki {
         TokenSigner::new(self.token_key, self.token_keys, settings)
     }
 
-    /// TLS of another listener: HTTP/1.1, without client certificates.
+    /// Returns the TLS configuration of a further listener: HTTP/1.1, without client certificates.
     pub(crate) fn listener_config(&self) -> Result<rustls::ServerConfig, PkiError> {
         let tls = |error: &dyn std::fmt::Display| PkiError::Tls(error.to_string());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -371,7 +371,7 @@ impl Pki {
         Ok(config)
     }
 
-    /// Returns the authorities for client certificates: our own, and the given ones.
+    /// Returns the authorities for client certificates: the server's own and the given ones.
     pub(crate) fn client_authorities(
         &self,
         headers: Option<&RequestHeaders>,
@@ -387,7 +387,7 @@ impl Pki {
         Ok(ClientAuthorities::new(pool_of("an authority of clients", clients)?, front_proxies))
     }
 
-    /// TLS of the server: HTTP/2 and HTTP/1.1, client certificates taken but not required.
+    /// Returns the TLS configuration of the server: HTTP/2 and HTTP/1.1, client certificates accepted but not required.
     pub(crate) fn server_config(
         &self,
         authorities: &ClientAuthorities,
@@ -410,7 +410,7 @@ fn bad_token_key(error: KeyError) -> PkiError {
     PkiError::BadKey { what: "a given key of service-account tokens".into(), detail: error.to_string() }
 }
 
-/// The certificates of authorities that are believed.
+/// Builds a root store from the certificates of trusted authorities.
 fn pool_of<'a>(
     what: &str,
     authorities: impl IntoIterator<Item = &'a CertificateDer<'static>>,
@@ -424,7 +424,7 @@ pub(super) fn make(what: &'static str, error: &rcgen::Error) -> PkiError {
     PkiError::Make { what, detail: error.to_string() }
 }
 
-/// The administrator's certificate and key of an earlier start, if our authority has signed them and they remain valid for
+/// Returns the administrator's certificate and key from an earlier start, if our authority signed them and they remain valid for
 /// [`RENEW_BEFORE`].
 fn kept_administrator(
     keep: &Keep<'_>,
@@ -479,7 +479,7 @@ pub(super) fn issue(
     Ok((certificate, key))
 }
 
-/// Validity from yesterday (clocks differ) for [`YEARS`].
+/// Sets a validity from yesterday (clocks differ) for [`YEARS`].
 pub(super) fn validity(params: &mut CertificateParams, now: jiff::Timestamp) {
     let today = now.to_zoned(jiff::tz::TimeZone::UTC).date();
     let date = |date: jiff::civil::Date| {
@@ -571,7 +571,8 @@ mod tests {
         }
     }
 
-    /// Every start wrote a new key of the administrator, which fails on a full disk and voids kubeconfigs for no reason.
+    /// Regression test: every start wrote a new administrator's key, which fails on a full disk and needlessly invalidates
+    /// kubeconfigs.
     #[test]
     fn the_administrator_keeps_the_key_while_it_is_good() {
         let folder = tempfile::tempdir().unwrap();
@@ -611,7 +612,7 @@ mod tests {
             let error = Pki::load_or_make(&keep, &[], now()).unwrap_err();
             assert!(matches!(&error, PkiError::MissingKey { path } if path.ends_with(name)), "{error}");
             assert!(!folder.path().join(name).exists());
-            // A first start that was cut off left no certificate, and is made up for.
+            // An interrupted first start left no certificate; the next start completes it.
             fs::remove_file(folder.path().join(CA_CERTIFICATE)).unwrap();
             Pki::load_or_make(&keep, &[], now()).unwrap();
         }

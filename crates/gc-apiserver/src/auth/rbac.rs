@@ -1,4 +1,4 @@
-//! Role-based access control: the rules of roles and bindings, kept in memory, and the questions put to them.
+//! Role-based access control: keeps the rules of roles and bindings in memory and decides questions by them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
@@ -23,12 +23,12 @@ pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 /// Prefix of the user names of service accounts.
 pub(crate) const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// Action that a user asks to be allowed.
+/// An action that a user wants to be allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question<'a> {
-    /// Something with a resource.
+    /// An action on a resource.
     Resource(Attributes<'a>),
-    /// Something with a path that is not a resource.
+    /// An action on a path that is not a resource.
     Path {
         /// Lower-case method.
         verb: &'a str,
@@ -37,26 +37,26 @@ pub(crate) enum Question<'a> {
     },
 }
 
-/// The permissions that a role would grant and that a user lacks.
+/// Permissions that a role would grant and that a user lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MissingPermissions {
     /// Nothing.
     Nothing,
-    /// These, taken apart.
+    /// These, each as a single permission.
     Some(Vec<Rule>),
-    /// More would have to be compared than [`MAXIMUM_COMPARISONS`].
+    /// The comparison would exceed [`MAXIMUM_COMPARISONS`].
     TooMany,
 }
 
-/// Most comparisons of a single permission with a rule for one write.
+/// Maximum number of comparisons of a single permission with a rule, per write.
 const MAXIMUM_COMPARISONS: usize = 5_000_000;
 
-/// The rules in a role.
+/// Returns the rules of a role.
 pub(crate) fn rules_of(role: &Value) -> Vec<Rule> {
     role.get("rules").and_then(Value::as_array).into_iter().flatten().map(Rule::from_value).collect()
 }
 
-/// Reports whether a ClusterRole gathers its rules from others.
+/// Reports whether a ClusterRole aggregates its rules from others.
 pub(crate) fn is_aggregated(role: &Value) -> bool {
     role.get("aggregationRule").is_some_and(|rule| !rule.is_null())
 }
@@ -71,7 +71,7 @@ struct ClusterRole {
     selectors: Option<Vec<Value>>,
 }
 
-/// An aggregated ClusterRole that does not say what the roles that it selects say.
+/// An aggregated ClusterRole whose rules differ from those of the roles that it selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OutdatedAggregate {
     /// Its name.
@@ -85,7 +85,7 @@ pub(crate) struct OutdatedAggregate {
 /// A binding in memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Binding {
-    /// True if it refers to a ClusterRole.
+    /// True if the binding refers to a ClusterRole.
     cluster_role: bool,
     role: String,
     subjects: Vec<Subject>,
@@ -133,7 +133,7 @@ impl Binding {
         format!("{kind}.{GROUP} {} not found", quoted(&self.role))
     }
 
-    /// The first subject that is the user.
+    /// Returns the first subject that matches the user.
     fn applies_to(&self, user: &UserInfo) -> Option<&Subject> {
         self.subjects.iter().find(|subject| match subject {
             Subject::User(name) => *name == user.name,
@@ -147,7 +147,7 @@ impl Binding {
     }
 }
 
-/// The four kinds that rules come from, as they are watched.
+/// The four kinds that rules come from, all of which are watched.
 pub(crate) const RESOURCES: [&str; 4] = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
 
 /// All roles and bindings.
@@ -157,12 +157,12 @@ pub(crate) struct Rules {
     cluster_roles: BTreeMap<String, ClusterRole>,
     role_bindings: BTreeMap<String, Bindings>,
     cluster_role_bindings: Bindings,
-    /// Counts the changes of ClusterRoles: only these change what aggregated ones should have.
+    /// Number of changes to ClusterRoles; only these affect aggregated roles.
     cluster_role_changes: u64,
 }
 
 impl Rules {
-    /// Takes in an object of one of [`RESOURCES`]; `present` is false for one that was deleted.
+    /// Applies an object of one of [`RESOURCES`]; `present` is false for a deleted one.
     pub(crate) fn apply(&mut self, resource: &str, object: &Value, present: bool) {
         let meta = |name: &str| {
             object
@@ -220,7 +220,7 @@ impl Rules {
         }
     }
 
-    /// Forgets everything of one of [`RESOURCES`], before it is read again.
+    /// Forgets all objects of one of [`RESOURCES`], before it is read again.
     pub(crate) fn clear(&mut self, resource: &str) {
         self.note_change(resource);
         match resource {
@@ -238,7 +238,7 @@ impl Rules {
         }
     }
 
-    /// The aggregated roles whose rules are not those of the roles that they select, and the rules that they should
+    /// Returns the aggregated roles whose rules differ from those of the roles that they select, with the rules that they should
     /// have: each rule once, in the order of the roles' names.
     pub(crate) fn outdated_aggregates(&self) -> Vec<OutdatedAggregate> {
         let aggregated =
@@ -262,7 +262,7 @@ impl Rules {
             .collect()
     }
 
-    /// The rules of the role that a binding refers to; `None` if the role does not exist.
+    /// Returns the rules of the role that a binding refers to; `None` if the role does not exist.
     fn binding_rules(&self, binding: &Binding, namespace: &str) -> Option<&[Rule]> {
         if binding.cluster_role {
             self.cluster_roles.get(&binding.role).map(|role| role.rules.as_slice())
@@ -272,8 +272,8 @@ impl Rules {
         }
     }
 
-    /// The bindings that apply to a user in a namespace (empty: only cluster-wide ones), with their rules (`None` for
-    /// an absent role), until `each` returns false.
+    /// Visits the bindings that apply to a user in a namespace (empty: only cluster-wide ones) with their rules (`None` for an
+    /// absent role), until `each` returns false.
     fn visit<'a>(
         &'a self,
         user: &'a UserInfo,
@@ -293,7 +293,7 @@ impl Rules {
         }
     }
 
-    /// The namespaces in which some binding applies to a user.
+    /// Returns the namespaces in which some binding applies to a user.
     fn namespaces_of(&self, user: &UserInfo) -> Vec<String> {
         let bound = self.role_bindings.iter().filter(|(_, bindings)| bindings.of(user).next().is_some());
         bound.map(|(namespace, _)| namespace.clone()).collect()
@@ -324,16 +324,16 @@ impl Rules {
     }
 }
 
-/// Most absent roles that the reason of a decision names.
+/// Maximum number of absent roles that the reason of a decision names.
 const MAXIMUM_PROBLEMS: usize = 16;
 
-/// Where a rule comes from.
+/// Origin of a rule.
 struct Origin<'a> {
     /// Empty for a ClusterRoleBinding.
     namespace: &'a str,
     name: &'a str,
     binding: &'a Binding,
-    /// The first subject that is the user.
+    /// The first subject that matches the user.
     subject: &'a Subject,
 }
 
@@ -381,9 +381,9 @@ fn selects(selector: &Value, labels: &BTreeMap<String, String>) -> bool {
 /// The answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
-    /// True if it is allowed.
+    /// True if the action is allowed.
     pub(crate) allowed: bool,
-    /// Why, if there is something to say.
+    /// Reason, or empty.
     pub(crate) reason: String,
 }
 
@@ -392,25 +392,25 @@ pub(crate) struct Decision {
 pub enum AuthorizationMode {
     /// Allows everything.
     AlwaysAllow,
-    /// Allows nothing; another mode may.
+    /// Allows nothing; a later mode may still allow it.
     AlwaysDeny,
     /// Role-based access control.
     Rbac,
 }
 
-/// The authorizer of the server: the masters group may do everything, everybody else what the modes allow, which is what
-/// roles say if there are none.
+/// The authorizer of the server: the masters group may do everything, and everybody else what the modes allow (RBAC if none are
+/// given).
 #[derive(Debug, Default)]
 pub(crate) struct Rbac {
     modes: Vec<AuthorizationMode>,
-    /// Changed in place: a copy for each change would cost as much as there are bindings, and each change of one waits for the
-    /// decisions of this moment alone.
+    /// Changed in place: copying for each change would cost time proportional to the number of bindings, while a change in place
+    /// waits only for the decisions in progress.
     rules: RwLock<Rules>,
     changed: tokio::sync::Notify,
 }
 
 impl Rbac {
-    /// With these modes, in their order.
+    /// Creates an authorizer with these modes, in order.
     pub(crate) fn new(modes: Vec<AuthorizationMode>) -> Self {
         Self { modes, ..Self::default() }
     }
@@ -419,9 +419,9 @@ impl Rbac {
         if self.modes.is_empty() { &[AuthorizationMode::Rbac] } else { &self.modes }
     }
 
-    /// The rules of this moment, which do not change while this is held.
+    /// Returns the current rules, which do not change while the guard is held.
     pub(crate) fn rules(&self) -> RwLockReadGuard<'_, Rules> {
-        // A panic leaves out the rest of a change, which the watch that brings it makes again.
+        // A panic may leave a change half applied; the watch that delivered it applies it again.
         self.rules.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -435,12 +435,12 @@ impl Rbac {
         }
     }
 
-    /// Waits for a change of ClusterRoles since the last call returned. For one caller.
+    /// Waits until ClusterRoles have changed since the last call returned. Supports a single caller.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Answers a question.
+    /// Decides whether a user may do something.
     pub(crate) fn decide(&self, user: &UserInfo, question: &Question<'_>) -> Decision {
         if is_master(user) {
             return Decision { allowed: true, reason: String::new() };
@@ -465,14 +465,14 @@ impl Rbac {
         Decision { allowed: false, reason: reasons.join("\n") }
     }
 
-    /// The namespaces in which a user may have rights that the user does not have everywhere.
+    /// Returns the namespaces in which a user may have rights beyond the cluster-wide ones.
     pub(crate) fn namespaces_of(&self, user: &UserInfo) -> Vec<String> {
         self.rules().namespaces_of(user)
     }
 
-    /// Everything that a user may do in a namespace, for SelfSubjectRulesReview.
+    /// Returns all rules that apply to a user in a namespace, for SelfSubjectRulesReview.
     pub(crate) fn rules_for(&self, user: &UserInfo, namespace: &str) -> Vec<Rule> {
-        // Upstream asks one authorizer after the other, and the first knows nothing but the masters.
+        // Upstream asks one authorizer after the other, and the first one only knows the masters.
         let may_all = is_master(user) || self.modes().contains(&AuthorizationMode::AlwaysAllow);
         let mut found = if may_all { everything().into() } else { Vec::new() };
         if !self.modes().contains(&AuthorizationMode::Rbac) {
@@ -485,11 +485,11 @@ impl Rbac {
         found
     }
 
-    /// The permissions of `wanted` that the user does not hold in the namespace: what a role would grant beyond.
+    /// Returns the permissions in `wanted` that the user does not hold in the namespace.
     pub(crate) fn missing(&self, user: &UserInfo, namespace: &str, wanted: &[Rule]) -> MissingPermissions {
         let held = self.rules_for(user, namespace);
         let held: Vec<HeldRule<'_>> = held.iter().map(HeldRule::new).collect();
-        // Permissions that one rule covers as a whole need not be split into single ones.
+        // Wanted rules that one held rule covers as a whole need not be split into single permissions.
         let open: Vec<&Rule> =
             wanted.iter().filter(|rule| !held.iter().any(|held| held.covers(rule))).collect();
         let atoms = open.iter().map(|rule| rule.count()).fold(0, usize::saturating_add);
@@ -502,7 +502,7 @@ impl Rbac {
     }
 }
 
-/// Reports whether a user is of the group that may do everything.
+/// Reports whether a user is in the group that may do everything.
 pub(crate) fn is_master(user: &UserInfo) -> bool {
     user.groups.iter().any(|group| group == MASTERS_GROUP)
 }

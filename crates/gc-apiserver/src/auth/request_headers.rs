@@ -1,4 +1,4 @@
-//! Users whom a proxy names in the headers of its requests.
+//! Users named by a proxy in the headers of its requests.
 
 use gc_registry::api::UserInfo;
 use http::{HeaderMap, HeaderName};
@@ -6,25 +6,25 @@ use http::{HeaderMap, HeaderName};
 use crate::exchange::header_text;
 use crate::transport::query::decode_exactly;
 
-/// Front proxies that may name the user, and the headers they use.
+/// Front proxies that may name the user, and the headers that they use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestHeaders {
-    /// The authorities of their certificates, in PEM.
+    /// Authorities of the proxies' certificates, in PEM.
     pub authorities: Vec<u8>,
-    /// The common names that their certificates may have; any if there are none.
+    /// Common names that their certificates may have; empty for any.
     pub allowed_names: Vec<String>,
-    /// Headers of the user's name; the first that is there counts.
+    /// Headers with the user's name; the first one present counts.
     pub user: Vec<String>,
-    /// Headers of the user's UID.
+    /// Headers with the user's UID.
     pub uid: Vec<String>,
-    /// Headers of groups.
+    /// Headers with groups.
     pub groups: Vec<String>,
     /// Prefixes of the headers with extra attributes.
     pub extra_prefixes: Vec<String>,
 }
 
 impl RequestHeaders {
-    /// The user whom the headers name, if they name one.
+    /// Returns the user that the headers name, if any.
     pub(crate) fn user(&self, headers: &HeaderMap) -> Option<UserInfo> {
         let first = |names: &[String]| {
             let found = names.iter().filter_map(|name| headers.get(name)).map(header_text);
@@ -39,7 +39,7 @@ impl RequestHeaders {
         Some(UserInfo { name, uid: first(&self.uid), groups, extra: self.extra(headers) })
     }
 
-    /// Reports whether a header of this name says, or helps to say, who asks.
+    /// Reports whether a header of this name contributes to naming the user.
     pub(crate) fn names_a_user(&self, header: &HeaderName) -> bool {
         let whole = [&self.user, &self.uid, &self.groups].into_iter().flatten();
         let starts = |prefix: &String| {

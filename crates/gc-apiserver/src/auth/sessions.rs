@@ -1,4 +1,4 @@
-//! Sessions of browsers: a link that is good once opens a session, whose cookie names a user for the paths of the extension.
+//! Browser sessions: a single-use link opens a session, whose cookie identifies a user on the paths of the extension.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,30 +15,30 @@ use crate::auth::client_certificates::{CertifiedUser, ClientCertificate};
 use crate::auth::rbac::is_master;
 use crate::exchange::header_text;
 
-/// Prefix of the cookie's name. The prefix makes browsers insist on `Secure`, on `Path=/` and on no `Domain`.
+/// Prefix of the cookie's name. Because of it, browsers insist on `Secure`, on `Path=/` and on no `Domain`.
 const SESSION_COOKIE: &str = "__Host-kubegc";
-/// The port of addresses without one.
+/// Port of addresses that name none.
 const DEFAULT_PORT: &str = "443";
-/// Time in which a link can be opened, in seconds.
+/// Time for which a link can be opened, in seconds.
 pub const LINK_SECONDS: i64 = 10 * 60;
 /// Lifetime of a session, in seconds.
 pub const SESSION_SECONDS: i64 = 60 * 60;
-/// Links and sessions that are kept at once; of more, the first to end of whoever has most is dropped.
+/// Maximum number of links and sessions kept at once. Beyond it, the user with the most loses the one that ends first.
 const MAXIMUM_KEPT: usize = 1024;
-/// Links and sessions that are kept for one user.
+/// Maximum number of links and sessions kept for one user.
 const MAXIMUM_KEPT_OF_USER: usize = 16;
-/// Random bytes of a token.
+/// Number of random bytes in a token.
 const TOKEN_BYTES: usize = 32;
 
 type Digest = [u8; 32];
 
-/// The credentials of the request that a link was made for: what a session does is allowed as long as they are good.
+/// The credentials of the request that a link was made for. The session may do what they allow, for as long as they are valid.
 #[derive(Clone)]
 pub struct Origin(Arc<Credentials>);
 
 struct Credentials {
     certificate: ClientCertificate,
-    /// The headers that say who asks: a bearer token, and whom it impersonates.
+    /// Headers that identify the requester: a bearer token, and the user to impersonate.
     headers: HeaderMap,
 }
 
@@ -49,7 +49,7 @@ impl std::fmt::Debug for Origin {
 }
 
 impl Origin {
-    /// The credentials of a request, whose user they have named.
+    /// Captures the credentials of a request, which have identified this user.
     pub(crate) fn new(certificate: &ClientCertificate, headers: &HeaderMap, user: &UserInfo) -> Self {
         let says_who = |name: &str| name == AUTHORIZATION.as_str() || name.starts_with("impersonate-");
         let mut kept = HeaderMap::new();
@@ -57,7 +57,7 @@ impl Origin {
             kept.append(name.clone(), value.clone());
         }
         let certificate = match certificate {
-            // A proxy has said who asks, in headers of its own.
+            // A proxy has named the user in its own headers.
             ClientCertificate::FrontProxy(_) => ClientCertificate::Verified(Arc::new(CertifiedUser {
                 name: user.name.clone(),
                 groups: user.groups.clone(),
@@ -68,12 +68,12 @@ impl Origin {
         Self(Arc::new(Credentials { certificate, headers: kept }))
     }
 
-    /// The headers that say who asks.
+    /// Returns the headers that identify the requester.
     pub(crate) fn headers(&self) -> &HeaderMap {
         &self.0.headers
     }
 
-    /// The certificate of the connection, unless it has expired since.
+    /// Returns the certificate of the connection, unless it has expired since.
     pub(crate) fn certificate(&self, now: i64) -> Option<&ClientCertificate> {
         let certificate = &self.0.certificate;
         let has_expired = certificate.identity().and_then(|user| user.ends).is_some_and(|ends| ends <= now);
@@ -84,20 +84,20 @@ impl Origin {
 /// Credentials that a session was made from.
 #[derive(Clone, Debug)]
 pub enum SessionSource {
-    /// The process itself, which trusts whoever reads its output.
+    /// The process itself, which trusts everyone who can read its output.
     Process,
     /// A request to this server.
     Request(Origin),
-    /// A bearer token that another server is asked about, on each request.
+    /// A bearer token that another server verifies on each request.
     Bearer(BearerToken),
 }
 
-/// A bearer token of another server, which nothing prints.
+/// A bearer token of another server, which is never printed.
 #[derive(Clone)]
 pub struct BearerToken(Arc<str>);
 
 impl BearerToken {
-    /// Keeps a token.
+    /// Wraps a token.
     #[must_use]
     pub fn new(token: &str) -> Self {
         Self(token.into())
@@ -114,11 +114,11 @@ impl std::fmt::Debug for BearerToken {
 struct Grant {
     user: UserInfo,
     source: SessionSource,
-    /// Seconds since the epoch.
+    /// End, in seconds since the epoch.
     ends: i64,
 }
 
-/// Links and sessions by the digest of their token, so that the time of a look-up reveals nothing about tokens.
+/// Links and sessions by the digest of their token, so that the duration of a look-up reveals nothing about tokens.
 #[derive(Debug, Default)]
 struct Grants(HashMap<Digest, Grant>);
 
@@ -137,7 +137,7 @@ impl Grants {
         self.0.insert(digest(token), grant);
     }
 
-    /// Drops what ends first of a user.
+    /// Drops the link or session of a user that ends first.
     fn drop_first(&mut self, user: &str) {
         let among = self.0.iter().filter(|(_, kept)| kept.user.name == user);
         if let Some(first) = among.min_by_key(|(_, kept)| kept.ends).map(|(digest, _)| *digest) {
@@ -145,7 +145,8 @@ impl Grants {
         }
     }
 
-    /// The user who has most. Many accounts together do not displace the few of an administrator, who comes last.
+    /// Returns the user with the most links and sessions. Many accounts together do not displace an administrator's few, because
+    /// the administrator comes last.
     fn whoever_has_most(&self) -> Option<String> {
         let mut held = BTreeMap::<(bool, &str), usize>::new();
         for kept in self.0.values() {
@@ -161,7 +162,7 @@ impl Grants {
     }
 }
 
-/// Links and sessions, in memory: they end with the server.
+/// Links and sessions, kept in memory: they end with the server.
 pub struct Sessions {
     random: SystemRandom,
     links: Mutex<Grants>,
@@ -191,12 +192,13 @@ fn lock(grants: &Mutex<Grants>) -> MutexGuard<'_, Grants> {
 impl Sessions {
     fn token(&self) -> String {
         let mut bytes = [0; TOKEN_BYTES];
-        // A token that can be guessed would be worse than none.
+        // A guessable token would be worse than none.
         self.random.fill(&mut bytes).expect("the operating system gives random bits");
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// The token of a link that opens one session of this user, which lasts no longer than what it is made from.
+    /// Creates a link that opens one session of this user, and returns its token. The session ends no later than the credentials
+    /// that it is based on.
     #[must_use]
     pub fn link(&self, user: UserInfo, source: SessionSource, now: i64) -> String {
         let token = self.token();
@@ -204,7 +206,7 @@ impl Sessions {
         token
     }
 
-    /// Opens the session of a link, which is spent by that; answers the value of the cookie.
+    /// Opens the session of a link, which cannot be used again; returns the value of the cookie.
     #[must_use]
     pub fn open(&self, link: &str, now: i64) -> Option<String> {
         let grant = lock(&self.links).0.remove(&digest(link)).filter(|grant| grant.ends > now)?;
@@ -213,21 +215,21 @@ impl Sessions {
         Some(token)
     }
 
-    /// Ends the session of these headers.
+    /// Ends the session that these headers belong to.
     pub fn close(&self, headers: &HeaderMap) {
         if let Some(token) = cookie(headers) {
             lock(&self.sessions).0.remove(&digest(token));
         }
     }
 
-    /// The user of the session of these headers, and what it was made from.
+    /// Returns the user and the source of the session that these headers belong to.
     pub(crate) fn session(&self, headers: &HeaderMap, now: i64) -> Option<(UserInfo, SessionSource)> {
         let sessions = lock(&self.sessions);
         let grant = sessions.get(cookie(headers)?, now)?;
         Some((grant.user.clone(), grant.source.clone()))
     }
 
-    /// The bearer token that the session of these headers keeps.
+    /// Returns the bearer token stored in the session that these headers belong to.
     #[must_use]
     pub fn bearer(&self, headers: &HeaderMap, now: i64) -> Option<String> {
         let sessions = lock(&self.sessions);
@@ -238,8 +240,8 @@ impl Sessions {
     }
 }
 
-/// The name of the cookie of a session at the address that a request was sent to. Browsers send the cookies of a host to all
-/// of its ports, so that the name has the port: two servers on one host do not end each other's sessions.
+/// Returns the name of the session cookie at the address that a request was sent to. Browsers send a host's cookies to all of its
+/// ports, so the name includes the port: otherwise two servers on one host would end each other's sessions.
 #[must_use]
 pub fn session_cookie(headers: &HeaderMap) -> String {
     let host = headers.get(HOST).map(header_text).unwrap_or_default();
@@ -332,7 +334,7 @@ mod tests {
         assert_eq!(sessions.session(&headers(&bob), 1).unwrap().0.name, "bob");
     }
 
-    /// A regression: twenty accounts displaced the links and sessions of the administrator.
+    /// Regression test: twenty accounts displaced the links and sessions of the administrator.
     #[test]
     fn many_users_together_cannot_displace_the_few_of_another() {
         let sessions = Sessions::default();
@@ -348,7 +350,7 @@ mod tests {
         }
         let is_open = |token: &String| sessions.session(&headers(token), 2).is_some();
         assert!(is_open(&bob) && admin.iter().all(is_open));
-        // Not even one account for each place displaces those of administrators.
+        // Even more accounts than there are places do not displace those of administrators.
         for number in 0..2 * MAXIMUM_KEPT {
             opened(user(&format!("eve-{number}")), 1);
         }

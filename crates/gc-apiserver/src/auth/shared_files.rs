@@ -1,4 +1,4 @@
-//! Files of keys in memory, for keys that are not kept in a folder.
+//! Key files in memory, for keys that are not kept in a folder.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// Contents by name.
 pub(crate) type Files = BTreeMap<String, String>;
 
-/// Files that are read and written singly, and stored together.
+/// Files that are read and written one by one, and stored together.
 #[derive(Debug)]
 pub(crate) struct SharedFiles {
     files: RefCell<Files>,
@@ -27,7 +27,7 @@ impl SharedFiles {
         self.is_changed.set(true);
     }
 
-    /// Returns `true` if any was written.
+    /// Reports whether any file was written.
     pub(crate) fn is_changed(&self) -> bool {
         self.is_changed.get()
     }

@@ -1,4 +1,4 @@
-//! The bearer tokens that are known from the start: the administrator's, and those of a file.
+//! Bearer tokens known from the start: the administrator's, and those from a file.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use crate::auth::pki::{ADMIN_USER, MASTERS_GROUP};
 /// The static tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Authenticator {
-    /// By digest, so that the time of a look-up says nothing about the tokens.
+    /// Keyed by digest, so that the duration of a look-up reveals nothing about the tokens.
     tokens: HashMap<[u8; 32], UserInfo>,
 }
 
 impl Authenticator {
-    /// The administrator's token and those of a file. An error names the file and says why.
+    /// Loads the administrator's token and the tokens of a file. An error names the file and the cause.
     pub(crate) fn load(admin: Option<&str>, file: Option<&Path>) -> Result<Self, (PathBuf, String)> {
         let mut tokens = HashMap::new();
         if let Some(token) = admin {
@@ -39,7 +39,7 @@ impl Authenticator {
         Ok(Self { tokens })
     }
 
-    /// The user that a token stands for.
+    /// Returns the user that a token stands for.
     pub(crate) fn user(&self, token: &str) -> Option<&UserInfo> {
         self.tokens.get(&digest(token))
     }

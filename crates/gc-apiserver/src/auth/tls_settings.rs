@@ -1,13 +1,13 @@
-//! Versions and cipher suites of TLS, by Go's names.
+//! TLS versions and cipher suites, by Go's names.
 
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 use rustls::{CipherSuite, SupportedProtocolVersion};
 
-/// The versions of TLS that kube-apiserver has names for. The first two are spoken by no server of this program.
+/// The TLS versions that kube-apiserver has names for. No server of this program supports the first two.
 const VERSIONS: [&str; 4] = ["VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"];
-/// The cipher suites that this program has for TLS 1.2, and can leave out.
+/// Cipher suites of TLS 1.2 that this program supports and can disable.
 const SUITES: [(&str, CipherSuite); 6] = [
     ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
     ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
@@ -19,40 +19,40 @@ const SUITES: [(&str, CipherSuite); 6] = [
     ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384),
     ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
 ];
-/// Older names of two of them.
+/// Older names for two of the suites.
 const OLDER_NAMES: [(&str, &str); 2] = [
     ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
     ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
 ];
-/// The suites of TLS 1.3, which are always offered, as Go does.
+/// Cipher suites of TLS 1.3, which are always offered, as in Go.
 const ALWAYS: [&str; 3] =
     ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
 
-/// Why settings are refused.
+/// Reason why settings are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsSettingError {
     /// No version has this name.
     #[error("unknown tls version {0:?}")]
     Version(String),
-    /// No suite of this program has this name.
+    /// No supported suite has this name.
     #[error("cipher suite {0} is not served; these are: {names}", names = TlsSettings::suite_names().join(", "))]
     Suite(String),
-    /// None of the suites is one of TLS 1.2, which would be left without any.
+    /// None of the suites belongs to TLS 1.2, which would be left without any.
     #[error("no cipher suite of TLS 1.2 is left: name one, or ask for VersionTLS13")]
     NoSuite,
 }
 
-/// Versions and cipher suites of TLS that a listener offers.
+/// TLS versions and cipher suites that a listener offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsSettings {
     only_newest: bool,
     suites: Option<Vec<CipherSuite>>,
-    /// HTTP/2 is not offered.
+    /// True if HTTP/2 is disabled.
     pub only_http1: bool,
 }
 
 impl TlsSettings {
-    /// From the oldest version and the suites that may be spoken; all suites if none is named.
+    /// Creates settings from the oldest permitted version and the permitted suites; no suites means all of them.
     pub fn new(oldest: Option<&str>, suites: &[&str]) -> Result<Self, TlsSettingError> {
         if let Some(version) = oldest.filter(|version| !VERSIONS.contains(version)) {
             return Err(TlsSettingError::Version(version.to_owned()));
@@ -74,13 +74,13 @@ impl TlsSettings {
         SUITES.iter().map(|(name, _)| *name).chain(ALWAYS).collect()
     }
 
-    /// The versions.
+    /// Returns the permitted versions.
     pub(super) fn versions(&self) -> &'static [&'static SupportedProtocolVersion] {
         static NEWEST: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
         if self.only_newest { &NEWEST } else { rustls::DEFAULT_VERSIONS }
     }
 
-    /// The cryptography, without the suites that are left out.
+    /// Returns the crypto provider, without the suites that are disabled.
     pub(super) fn provider(&self) -> Arc<CryptoProvider> {
         let mut provider = rustls::crypto::ring::default_provider();
         if let Some(kept) = &self.suites {
@@ -90,7 +90,7 @@ impl TlsSettings {
         Arc::new(provider)
     }
 
-    /// The protocols that are offered inside of TLS.
+    /// Returns the application protocols offered in the handshake.
     pub(super) fn protocols(&self) -> Vec<Vec<u8>> {
         let both: [&[u8]; 2] = [b"h2", b"http/1.1"];
         both.iter().skip(usize::from(self.only_http1)).map(|name| name.to_vec()).collect()

@@ -1,4 +1,4 @@
-//! The keys of service-account tokens: ECDSA over P-256 and P-384, and RSA, in the PEM blocks that kube-apiserver reads.
+//! Keys of service-account tokens: ECDSA over P-256 and P-384, and RSA, in the PEM blocks that kube-apiserver reads.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -17,16 +17,16 @@ use crate::x509::Certificate;
 
 const RSA_ENCRYPTION: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const EC_PUBLIC_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
-/// Most keys that a server takes tokens of.
+/// Maximum number of keys whose tokens a server accepts.
 const MAXIMUM_KEYS: usize = 64;
 
-/// Why a file of keys is not usable.
+/// Reason why a key file cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum KeyError {
-    /// No PEM block in it is a key.
+    /// None of its PEM blocks is a key.
     #[error("it holds no key")]
     Absent,
-    /// A block is damaged, or of an algorithm that is not supported.
+    /// A block is damaged, or its algorithm is not supported.
     #[error("it holds a key that is neither RSA (2048 to 8192 bits) nor ECDSA over P-256 or P-384")]
     Unsupported,
     /// There are more than [`MAXIMUM_KEYS`].
@@ -34,7 +34,7 @@ pub(crate) enum KeyError {
     TooMany,
 }
 
-/// A curve: its names, and the algorithms over it.
+/// An elliptic curve: its names and algorithms.
 struct Curve {
     algorithm: &'static str,
     name: &'static str,
@@ -60,7 +60,7 @@ static CURVES: [Curve; 2] = [
     },
 ];
 
-/// A key that signs tokens, with the key that they are verified by.
+/// A key that signs tokens, with the public key that verifies them.
 pub(crate) struct SigningKey {
     pair: Pair,
     /// Its public half.
@@ -78,31 +78,31 @@ enum Pair {
     Rsa(Box<RsaKeyPair>),
 }
 
-/// A key that tokens are verified by.
+/// A key that verifies tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublicKey {
     algorithm: Algorithm,
-    /// The key as its algorithm has it: a point, or modulus and exponent in DER.
+    /// The key in the form of its algorithm: a point, or modulus and exponent in DER.
     bytes: Vec<u8>,
-    /// The hash of its SubjectPublicKeyInfo, as kube-apiserver names keys.
+    /// Hash of its SubjectPublicKeyInfo, by which kube-apiserver identifies keys.
     pub(crate) identifier: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Algorithm {
-    /// The number of its curve.
+    /// Index of its curve.
     Ecdsa(usize),
     Rsa,
 }
 
 impl SigningKey {
-    /// The first private key of a file.
+    /// Reads the first private key in a file.
     pub(crate) fn from_pem(text: &[u8]) -> Result<Self, KeyError> {
         let private = |(kind, der): (SectionKind, Vec<u8>)| Self::from_section(kind, &der).transpose();
         sections(text)?.into_iter().find_map(private).ok_or(KeyError::Absent)?
     }
 
-    /// A private key in PKCS#8.
+    /// Reads a private key in PKCS#8.
     pub(crate) fn from_pkcs8(der: &[u8]) -> Result<Self, KeyError> {
         Self::ecdsa(|_| der.to_vec())
             .or_else(|| RsaKeyPair::from_pkcs8(der).ok().map(Self::rsa))
@@ -119,7 +119,7 @@ impl SigningKey {
         found.map(Some).ok_or(KeyError::Unsupported)
     }
 
-    /// The key pair over the curve that `document`, which is PKCS#8, is for.
+    /// Finds the curve for which `document` returns a valid PKCS#8 key, and returns the key pair.
     fn ecdsa(document: impl Fn(&Curve) -> Vec<u8>) -> Option<Self> {
         let random = SystemRandom::new();
         CURVES.iter().enumerate().find_map(|(index, curve)| {
@@ -134,7 +134,7 @@ impl SigningKey {
         Self { pair: Pair::Rsa(Box::new(pair)), public }
     }
 
-    /// The signature of a text.
+    /// Signs a text.
     pub(crate) fn sign(&self, text: &[u8], random: &SystemRandom) -> Option<Vec<u8>> {
         match &self.pair {
             Pair::Ecdsa(pair) => pair.sign(random, text).ok().map(|signature| signature.as_ref().to_vec()),
@@ -161,7 +161,7 @@ impl PublicKey {
         Self { algorithm, bytes: bytes.to_vec(), identifier: URL_SAFE_NO_PAD.encode(Sha256::digest(info)) }
     }
 
-    /// The keys of a file: public ones, those of certificates, and the public halves of private ones.
+    /// Reads all keys in a file: public keys, those of certificates, and the public halves of private keys.
     pub(crate) fn all_from_pem(text: &[u8]) -> Result<Vec<Self>, KeyError> {
         let mut found = Vec::new();
         for (kind, der) in sections(text)? {
@@ -178,7 +178,7 @@ impl PublicKey {
         if found.is_empty() { Err(KeyError::Absent) } else { Ok(found) }
     }
 
-    /// From a SubjectPublicKeyInfo in DER.
+    /// Reads a SubjectPublicKeyInfo in DER.
     fn from_info(info: &[u8]) -> Result<Self, KeyError> {
         let read = || {
             let info = SubjectPublicKeyInfoRef::from_der(info).ok()?;
@@ -196,7 +196,7 @@ impl PublicKey {
         read().ok_or(KeyError::Unsupported)
     }
 
-    /// The algorithm, in the words of JSON web tokens.
+    /// Returns the algorithm's name in JSON web tokens.
     pub(crate) fn algorithm(&self) -> &'static str {
         match self.algorithm {
             Algorithm::Ecdsa(curve) => CURVES[curve].algorithm,
@@ -204,7 +204,7 @@ impl PublicKey {
         }
     }
 
-    /// Reports whether a signature is this key's.
+    /// Reports whether a signature was made with this key.
     pub(crate) fn verifies(&self, text: &[u8], signature: &[u8]) -> bool {
         let algorithm: &'static dyn signature::VerificationAlgorithm = match self.algorithm {
             Algorithm::Ecdsa(curve) => CURVES[curve].verification,
@@ -213,7 +213,7 @@ impl PublicKey {
         UnparsedPublicKey::new(algorithm, &self.bytes).verify(text, signature).is_ok()
     }
 
-    /// The key as a member of a key set.
+    /// Returns the key as a member of a key set.
     pub(crate) fn member(&self) -> Value {
         let mut member = json!({"use": "sig", "kid": self.identifier, "alg": self.algorithm()});
         match self.algorithm {
@@ -236,7 +236,7 @@ impl PublicKey {
     }
 }
 
-/// Adds the keys of another file, each once.
+/// Adds the keys of another file, without duplicates.
 pub(crate) fn add(keys: &mut Vec<PublicKey>, more: Vec<PublicKey>) -> Result<(), KeyError> {
     for key in more {
         if !keys.contains(&key) {
@@ -246,14 +246,14 @@ pub(crate) fn add(keys: &mut Vec<PublicKey>, more: Vec<PublicKey>) -> Result<(),
     if keys.len() > MAXIMUM_KEYS { Err(KeyError::TooMany) } else { Ok(()) }
 }
 
-/// The blocks of a PEM text.
+/// Returns the blocks of a PEM text.
 fn sections(text: &[u8]) -> Result<Vec<(SectionKind, Vec<u8>)>, KeyError> {
     let sections = <(SectionKind, Vec<u8>)>::pem_slice_iter(text).take(MAXIMUM_KEYS + 1);
     let found: Vec<_> = sections.collect::<Result<_, _>>().map_err(|_| KeyError::Unsupported)?;
     if found.len() > MAXIMUM_KEYS { Err(KeyError::TooMany) } else { Ok(found) }
 }
 
-/// A key of SEC 1 in PKCS#8, as if it were over this curve.
+/// Converts a SEC 1 key to PKCS#8, on the assumption that it belongs to this curve.
 fn pkcs8(curve: &Curve, key: &[u8]) -> Vec<u8> {
     let algorithm = encode(
         SEQUENCE,
@@ -262,7 +262,7 @@ fn pkcs8(curve: &Curve, key: &[u8]) -> Vec<u8> {
     encode(SEQUENCE, &[&[INTEGER, 1, 0], &algorithm, &encode(OCTET_STRING, &[key])])
 }
 
-/// Modulus and exponent of an RSA key in DER, without leading zeros.
+/// Returns modulus and exponent of an RSA key in DER, without leading zeros.
 fn numbers(der: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let what = MalformedDocument("the key cannot be read");
     let [modulus, exponent] = elements(der, what).ok()?[..] else { return None };

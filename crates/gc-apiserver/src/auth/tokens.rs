@@ -1,4 +1,4 @@
-//! Service-account tokens: JSON web tokens, signed with the key of the data directory or one that is given.
+//! Service-account tokens: JSON web tokens, signed with the key in the data directory or with a given one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::token_keys::{PublicKey, SigningKey};
 
-/// Issuer of our tokens unless another is configured.
+/// Default issuer of tokens.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-/// Longest token that is parsed; ours have less than 1.5 KiB.
+/// Maximum length of a token that is parsed; those issued here have less than 1.5 KiB.
 const MAXIMUM_TOKEN_LENGTH: usize = 16 * 1024;
 
 /// Claims of a service account token.
@@ -18,7 +18,7 @@ const MAXIMUM_TOKEN_LENGTH: usize = 16 * 1024;
 pub(crate) struct Claims {
     /// Audiences.
     pub(crate) aud: Vec<String>,
-    /// Seconds since the epoch at which it ends.
+    /// Expiry, in seconds since the epoch.
     pub(crate) exp: i64,
     /// Issued at.
     pub(crate) iat: i64,
@@ -42,13 +42,13 @@ pub(crate) struct KubernetesClaims {
     pub(crate) namespace: String,
     /// The account.
     pub(crate) serviceaccount: Reference,
-    /// The pod it is bound to.
+    /// The pod that the token is bound to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pod: Option<Reference>,
-    /// The secret it is bound to.
+    /// The secret that the token is bound to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) secret: Option<Reference>,
-    /// The node it is bound to.
+    /// The node that the token is bound to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) node: Option<Reference>,
 }
@@ -62,19 +62,19 @@ pub(crate) struct Reference {
     pub(crate) uid: String,
 }
 
-/// Why a token is no good.
+/// Reason why a token is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TokenError {
-    /// Not a token of ours at all.
+    /// Not issued by this server.
     #[error("not a service-account token of this server")]
     NotOurs,
-    /// The signature does not fit.
+    /// The signature does not match.
     #[error("the signature does not verify")]
     Signature,
-    /// Outside of its time.
+    /// Expired, or not valid yet.
     #[error("the token has expired or is not valid yet")]
     Expired,
-    /// Not for this audience.
+    /// Meant for another audience.
     #[error("the token is for another audience")]
     Audience,
 }
@@ -82,13 +82,13 @@ pub(crate) enum TokenError {
 /// Issuers, audiences and lifetimes of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenSettings {
-    /// The issuers whose tokens are taken; the first issues tokens here.
+    /// Accepted issuers; the first one issues the tokens here.
     pub issuers: Vec<String>,
     /// Audiences of this server; the issuers if empty.
     pub audiences: Vec<String>,
-    /// Where the key set is said to be, if not on this server.
+    /// Published location of the key set, if not on this server.
     pub key_set_uri: Option<String>,
-    /// The longest life of a token that is issued, in seconds.
+    /// Maximum lifetime of issued tokens, in seconds.
     pub longest_life_seconds: Option<i64>,
 }
 
@@ -103,17 +103,17 @@ impl Default for TokenSettings {
     }
 }
 
-/// Makes and checks tokens.
+/// Issues and verifies tokens.
 pub(crate) struct TokenSigner {
     key: SigningKey,
-    /// The keys whose tokens are taken.
+    /// Keys whose tokens are accepted.
     keys: Vec<PublicKey>,
     random: SystemRandom,
     settings: TokenSettings,
 }
 
 impl TokenSigner {
-    /// Signs with a key, and takes the tokens of all these.
+    /// Creates a signer that signs with `key` and accepts the tokens of all `keys`.
     pub(crate) fn new(key: SigningKey, keys: Vec<PublicKey>, mut settings: TokenSettings) -> Self {
         if settings.issuers.is_empty() {
             settings.issuers.push(ISSUER.to_owned());
@@ -134,7 +134,7 @@ impl TokenSigner {
         &self.settings.audiences
     }
 
-    /// Where the key set is said to be, if not on this server.
+    /// Returns the published location of the key set, if it is not on this server.
     pub(crate) fn key_set_uri(&self) -> Option<&str> {
         self.settings.key_set_uri.as_deref()
     }
@@ -154,8 +154,8 @@ impl TokenSigner {
         Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// Checks signature, issuer, time and audience (any one of `audiences`). Whether the account and the
-    /// object that it is bound to still exist is for the caller to see.
+    /// Verifies signature, issuer, time and audience (any one of `audiences`). The caller must check that the account, and the
+    /// object that the token is bound to, still exist.
     pub(crate) fn verify(&self, token: &str, now: i64, audiences: &[String]) -> Result<Claims, TokenError> {
         if token.len() > MAXIMUM_TOKEN_LENGTH {
             return Err(TokenError::NotOurs);
@@ -184,12 +184,12 @@ impl TokenSigner {
         Ok(claims)
     }
 
-    /// The key set for `/openid/v1/jwks`.
+    /// Returns the key set for `/openid/v1/jwks`.
     pub(crate) fn key_set(&self) -> Value {
         json!({"keys": self.keys.iter().map(PublicKey::member).collect::<Vec<_>>()})
     }
 
-    /// The algorithms of the keys, each once.
+    /// Returns the algorithms of the keys, without duplicates.
     pub(crate) fn algorithms(&self) -> Vec<&'static str> {
         let mut found: Vec<_> = self.keys.iter().map(PublicKey::algorithm).collect();
         found.sort_unstable();

@@ -1,4 +1,4 @@
-//! Bearer tokens among the protocols of a WebSocket: pages in browsers can set no other header there.
+//! Bearer tokens among the subprotocols of a WebSocket, because pages in browsers can set no other header there.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,7 +11,7 @@ use crate::transport::connections::wants_web_socket;
 /// Prefix of the subprotocol; the token follows in base64.
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Makes such a token what other tokens are: the header `Authorization`. What comes after sees it among the protocols no more.
+/// Moves such a token to the header `Authorization`, where all other code expects it, and removes it from the subprotocols.
 pub(crate) fn move_token(headers: &mut HeaderMap) -> Result<(), ApiError> {
     if !wants_web_socket(headers) || headers.contains_key(AUTHORIZATION) {
         return Ok(());
@@ -25,7 +25,7 @@ pub(crate) fn move_token(headers: &mut HeaderMap) -> Result<(), ApiError> {
     let others: Vec<String> = words.into_iter().filter(|word| token(word).is_none()).collect();
     let token = match tokens.as_slice() {
         [] => return Ok(()),
-        // Something must be left for the server to agree to.
+        // At least one protocol must remain for the server to agree to.
         [token] if !others.is_empty() => token,
         _ => return Err(unauthorized()),
     };
@@ -44,7 +44,7 @@ mod tests {
 
     use super::*;
 
-    /// As kube-apiserver 1.36.2 takes them; the token is `T`.
+    /// The same cases as kube-apiserver 1.36.2 accepts; the token is `T`.
     #[test]
     fn tokens_are_found_among_protocols() {
         let token = format!("{PREFIX}VA");

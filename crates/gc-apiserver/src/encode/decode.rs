@@ -1,4 +1,4 @@
-//! Request bodies: bytes to values, with the duplicates that strict field validation asks for.
+//! Request bodies: parses them into values, and finds the duplicate fields that strict field validation reports.
 
 use bytes::Bytes;
 use gc_registry::api::{DeleteOptions, PatchType, RequestBody, UNSAFE_DELETION};
@@ -11,10 +11,10 @@ use crate::encode::documents::{json, yaml};
 use crate::encode::negotiate::{self, BodyType};
 use crate::encode::protobuf;
 
-/// Bytes of a broken body that an error message shows.
+/// Number of bytes of a broken body that an error message shows.
 const SHOWN_BYTES: usize = 30;
 
-/// Decodes the body of a create, an update or a review. `kind` is the kind that the path is about.
+/// Decodes the body of a create, an update or a review. `kind` is the kind that the path addresses.
 pub(crate) fn object(bytes: &Bytes, content_type: Option<&str>, kind: &str) -> Result<RequestBody, ApiError> {
     let body = match negotiate::body_type(content_type)? {
         BodyType::Json => {
@@ -36,14 +36,14 @@ pub(crate) fn object(bytes: &Bytes, content_type: Option<&str>, kind: &str) -> R
     Ok(body)
 }
 
-/// Decodes the body of a create or an update of a custom resource, which says what it is: a body without a kind is nothing,
-/// one of another version is of another resource, and one of another kind is an invalid one of this kind.
+/// Decodes the body of a create or an update of a custom resource. Unlike other bodies, it must state its type: one without a kind
+/// cannot be decoded, one of another version is a bad request, and one of another kind is an invalid object.
 pub(crate) fn custom_object(
     bytes: &Bytes,
     content_type: Option<&str>,
     resource: &ResourceDefinition,
 ) -> Result<RequestBody, ApiError> {
-    /// Bytes of a body without a kind that a message repeats.
+    /// Number of bytes of a body without a kind that a message repeats.
     const REPEATED_BYTES: usize = 200;
     let kind = &*resource.kind;
     let body = object(bytes, content_type, kind)?;
@@ -67,8 +67,8 @@ pub(crate) fn custom_object(
     Ok(body)
 }
 
-/// Decodes what another server answered with, as client-go does: JSON, or YAML where it does not look like that. An error
-/// is in the words of Go's decoder.
+/// Decodes the answer of another server as client-go does: as JSON, or as YAML if it does not look like JSON. Errors use the
+/// wording of Go's decoder.
 pub(crate) fn answer(bytes: &[u8]) -> Result<Value, String> {
     let unread = |why: String| format!("couldn't get version/kind; json parse error: {why}");
     let is_json = bytes.trim_ascii_start().starts_with(b"{");
@@ -88,7 +88,7 @@ pub(crate) fn answer(bytes: &[u8]) -> Result<Value, String> {
 pub(crate) fn patch(bytes: &[u8], patch_type: PatchType) -> Result<RequestBody, ApiError> {
     match patch_type {
         PatchType::Apply => applied(bytes),
-        // Upstream reads these in another place, where errors get no beginning.
+        // Upstream reads these elsewhere, and adds no prefix to errors.
         PatchType::StrategicMerge => json(bytes).map_err(ApiError::bad_request),
         PatchType::Json | PatchType::Merge => {
             json(bytes).map_err(|problem| ApiError::bad_request(format!("error decoding patch: {problem}")))
@@ -96,7 +96,7 @@ pub(crate) fn patch(bytes: &[u8], patch_type: PatchType) -> Result<RequestBody, 
     }
 }
 
-/// Nearly every apply is JSON in truth, which is read faster; what is wrong with it is said of YAML.
+/// Decodes the body of an apply. Nearly all are in fact JSON, which parses faster; errors are always reported as those of YAML.
 fn applied(bytes: &[u8]) -> Result<RequestBody, ApiError> {
     let body = match json(bytes) {
         Ok(body) if body.duplicates.is_empty() => body,
@@ -114,7 +114,7 @@ fn applied(bytes: &[u8]) -> Result<RequestBody, ApiError> {
     )))
 }
 
-/// Decodes the body of a DELETE; the caller has seen that it is not empty.
+/// Decodes the body of a DELETE; the caller has checked that it is not empty.
 pub(crate) fn delete_options(bytes: &[u8], content_type: Option<&str>) -> Result<DeleteOptions, ApiError> {
     let value = match negotiate::body_type(content_type)? {
         BodyType::Json => {
@@ -130,7 +130,7 @@ pub(crate) fn delete_options(bytes: &[u8], content_type: Option<&str>) -> Result
     delete_options_of(&value)
 }
 
-/// Reads DeleteOptions out of a value; wrong types are 400.
+/// Reads DeleteOptions from a value; wrong types result in a 400.
 pub(crate) fn delete_options_of(value: &Value) -> Result<DeleteOptions, ApiError> {
     let Some(map) = value.as_object() else {
         let why = not_an_object(value);
@@ -190,7 +190,7 @@ fn unrecognized(kind: &str, problem: &str, bytes: &[u8]) -> ApiError {
     ))
 }
 
-/// The beginning of a body as messages show it: text if it looks like JSON, else hexadecimal.
+/// Returns the beginning of a body as messages show it: text if it looks like JSON, otherwise hexadecimal.
 fn shown(bytes: &[u8]) -> String {
     let head = &bytes[..bytes.len().min(SHOWN_BYTES)];
     let dots = if bytes.len() > SHOWN_BYTES { " ..." } else { "" };

@@ -1,4 +1,4 @@
-//! JSON and YAML to values, with the fields that are there twice.
+//! Parses JSON and YAML into values, with the fields that occur twice.
 
 use std::fmt;
 
@@ -38,12 +38,12 @@ pub(crate) fn json(bytes: &[u8]) -> Result<RequestBody, String> {
     Ok(RequestBody { value, duplicates, ..RequestBody::default() })
 }
 
-/// Returns the beginning of an outside text, short enough for a message.
+/// Returns the beginning of a text from outside, short enough for a message.
 fn beginning(text: &str) -> &str {
     text.char_indices().nth(MAXIMUM_SHOWN).map_or(text, |(end, _)| &text[..end])
 }
 
-/// The message on what follows the document.
+/// Returns the message about text that follows the document.
 fn trailing(text: &str) -> Option<String> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<serde::de::IgnoredAny>();
     stream.next();
@@ -51,7 +51,7 @@ fn trailing(text: &str) -> Option<String> {
     Some(format!("invalid character {} after top-level value", quoted(rest.chars().next()?)))
 }
 
-/// Describes a syntax error in the words of Go's decoder.
+/// Describes a syntax error as Go's decoder does.
 fn json_problem(error: &serde_json::Error, document: &str) -> String {
     const WORDS: [(&str, &str); 8] = [
         ("control character", "in string literal"),
@@ -75,14 +75,14 @@ fn json_problem(error: &serde_json::Error, document: &str) -> String {
     if let Some(problem) = number_problem(&text, line.unwrap_or_default(), error.column()) {
         return problem;
     }
-    // A string that is broken off at the start of a line ended on the line before.
+    // An error at the start of a line is the newline that broke off a string on the line before.
     let found = if text.starts_with("control character") && error.column() == 0 {
         Some('\n')
     } else {
         rest.and_then(|rest| rest.chars().next())
     };
     match (WORDS.iter().find(|(ours, _)| text.starts_with(ours)), found) {
-        // A comma promises another key.
+        // After a comma, Go expects another key.
         (Some(("trailing comma", _)), Some('}')) => {
             "invalid character '}' looking for beginning of object key string".into()
         }
@@ -91,7 +91,7 @@ fn json_problem(error: &serde_json::Error, document: &str) -> String {
     }
 }
 
-/// A character as Go's decoder quotes it: it sees bytes, and writes those that cannot be printed as Go does.
+/// Quotes a character as Go's decoder does, which sees bytes and escapes unprintable ones in Go's notation.
 fn quoted(character: char) -> String {
     let mut bytes = [0; 4];
     let first = char::from(*character.encode_utf8(&mut bytes).as_bytes().first().unwrap_or(&0));
@@ -108,7 +108,7 @@ fn quoted(character: char) -> String {
     }
 }
 
-/// Describes a malformed number in the words of Go's decoder. `column` is that of the last byte that was read.
+/// Describes a malformed number as Go's decoder does. `column` is that of the last byte read.
 fn number_problem(text: &str, line: &str, column: usize) -> Option<String> {
     let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
     if text.starts_with("number out of range") {
@@ -172,7 +172,8 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        // Go reads `-0` as a whole number. So it is read if it was written `-0.0`, which is stored as that anyway.
+        // Go reads `-0` as an integer, and so does this parser. It cannot tell `-0.0` from it, which is stored as an integer
+        // anyway.
         if value == 0.0 && value.is_sign_negative() {
             return Ok(0.into());
         }
@@ -214,7 +215,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
         let mut known = begun;
         while let Some(key) = access.next_key::<String>()? {
             let value = access.next_value_seed(ValueSeed { duplicates: self.duplicates })?;
-            // Paths are put together on the way out, so that documents without duplicates pay nothing.
+            // Paths are built on the way out, so documents without duplicates cost nothing extra.
             for path in &mut self.duplicates[known..] {
                 *path = join(&key, path);
             }
@@ -222,7 +223,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
                 && map.contains_key(&key)
                 && !self.duplicates[begun..].contains(&key)
             {
-                // It is noticed before what is in it.
+                // A duplicate key is reported before the duplicates inside its value.
                 self.duplicates.insert(known, beginning(&key).to_owned());
             }
             known = self.duplicates.len();
@@ -236,7 +237,7 @@ fn join(outer: &str, inner: &str) -> String {
     if inner.starts_with('[') { format!("{outer}{inner}") } else { format!("{outer}.{inner}") }
 }
 
-/// Reads YAML. Keys that are there twice are reported as upstream's strict parser does: all of them in one text.
+/// Reads YAML. Duplicate keys are reported as upstream's strict parser does: all of them in one text.
 pub(crate) fn yaml(bytes: &[u8]) -> Result<RequestBody, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
     let Document { value, repeated } = yaml::parse(text).map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
-//! Lists in answers: encoded object by object while the client reads, in every representation, so that a list never exists as one
-//! text or value.
+//! Lists in answers, in every representation: encoded object by object while the client reads, so a list never exists as one text
+//! or value.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::encode::protobuf::ListMeta;
 use crate::encode::table::{IncludeObject, Table, metadata_json};
 use crate::encode::{render, yaml};
 
-/// Size of one piece of a list, in bytes.
+/// Size of one chunk of a list, in bytes.
 const PIECE: usize = 64 * 1024;
-/// Answers that exceed this are compressed if the client takes gzip (upstream's threshold).
+/// Size above which answers are compressed if the client accepts gzip (upstream's threshold).
 pub(crate) const GZIP_FROM: usize = 128 * 1024;
 /// Compression level; upstream's.
 const GZIP_LEVEL: u32 = 1;
-/// Size from which a list in protobuf is measured before it is written; a shorter one is kept whole.
+/// Size above which a protobuf list is measured before it is written; a shorter one is kept whole.
 const MEASURED_FROM: usize = 1 << 20;
 
 /// Form in which the items of a list are written.
@@ -34,7 +34,7 @@ const MEASURED_FROM: usize = 1 << 20;
 pub(crate) enum ItemForm {
     /// Objects, with or without apiVersion and kind.
     Object {
-        /// True if items say what they are (those of custom resources do).
+        /// True if items include apiVersion and kind, as those of custom resources do.
         with_type: bool,
     },
     /// PartialObjectMetadata.
@@ -43,7 +43,7 @@ pub(crate) enum ItemForm {
     Row(Arc<Table>, IncludeObject),
 }
 
-/// A list with the form in which it is answered.
+/// A list with the form in which it is sent.
 pub(crate) struct ListAnswer<'a> {
     /// Kind of the list.
     pub(crate) kind: &'a str,
@@ -65,49 +65,49 @@ enum Notation {
 
 /// A list that is being written.
 pub(crate) struct ListStream {
-    /// Text before the first item.
+    /// Text before the first item, until it has been written.
     head: Option<Vec<u8>>,
     /// Text between two items.
     separator: &'static [u8],
-    /// Text after the last item; `None` once it was written.
+    /// Text after the last item, until it has been written.
     tail: Option<Vec<u8>>,
     items: ListItems,
     form: ItemForm,
     notation: Notation,
     representation: Representation,
     first: bool,
-    /// The list in protobuf, while its length is not known yet.
+    /// The protobuf list, while its length is unknown.
     measuring: Option<Measuring>,
     compressor: Option<GzEncoder<Vec<u8>>>,
-    /// Pieces that were written before it was known how long the list would be.
+    /// Chunks written before the length of the list was known.
     waiting: Option<Bytes>,
-    /// The list ends before its end.
+    /// True if the list ended prematurely.
     is_cut_off: bool,
 }
 
-/// The next piece of a list.
+/// Next chunk of a list.
 enum NextPiece {
     Piece(Bytes),
-    /// More objects are needed first.
+    /// Another page of objects must be read first.
     Page,
     End,
 }
 
 /// Result of starting to write a list.
 pub(crate) enum ListStart {
-    /// It is short: here it is.
+    /// A short list, complete.
     Whole(Bytes),
-    /// It is long; the flag says whether it is compressed.
+    /// A long list; the flag says whether it is compressed.
     Stream(Box<ListStream>, bool),
 }
 
-/// `metadata` of a list.
+/// Builds the `metadata` of a list.
 pub(crate) fn list_meta(list: &ObjectList, form: &ItemForm) -> Map<String, Value> {
     let mut meta = Map::new();
     if !list.resource_version.is_empty() {
         meta.insert("resourceVersion".into(), list.resource_version.clone().into());
     }
-    // Lists of custom resources have it always.
+    // Lists of custom resources always include it.
     if !list.continue_token.is_empty() || matches!(form, ItemForm::Object { with_type: true }) {
         meta.insert("continue".into(), list.continue_token.clone().into());
     }
@@ -118,7 +118,7 @@ pub(crate) fn list_meta(list: &ObjectList, form: &ItemForm) -> Map<String, Value
 }
 
 impl ListAnswer<'_> {
-    /// Begins to write; short lists are written whole.
+    /// Begins to write; short lists are written completely.
     pub(crate) fn begin(&self, list: ObjectList, gzip: bool) -> Result<ListStart, ApiError> {
         if self.representation.encoding == Encoding::Protobuf {
             return self.begin_protobuf(list, gzip);
@@ -158,12 +158,12 @@ impl ListAnswer<'_> {
         }
     }
 
-    /// Returns the name of the member with the items.
+    /// Returns the name of the field that holds the items.
     fn member(&self) -> &'static str {
         if matches!(self.form, ItemForm::Row(..)) { "rows" } else { "items" }
     }
 
-    /// Returns `true` if the items are `null`: upstream allocates some lists only with their first item.
+    /// Reports whether the items are `null`: upstream allocates some lists only with their first item.
     fn is_null(&self, list: &ObjectList) -> bool {
         let null_without_items = match &self.form {
             ItemForm::Object { .. } => false,
@@ -190,7 +190,8 @@ impl ListAnswer<'_> {
         skeleton
     }
 
-    /// Splits a list without items at its items, without their brackets. In each notation, no other line begins as theirs does.
+    /// Splits an encoded empty list at its items, excluding their brackets. In each notation, no other line begins like that of the
+    /// items.
     fn around<'w>(&self, whole: &'w [u8]) -> Result<(&'w [u8], &'w [u8]), ApiError> {
         let member = self.member();
         let (line, opening) = match self.representation.encoding {
@@ -251,7 +252,7 @@ fn compressor() -> GzEncoder<Vec<u8>> {
 }
 
 impl ListStream {
-    /// Bytes that are held until the list has been sent.
+    /// Returns the number of bytes held until the list has been sent.
     pub(crate) fn held_bytes(&self) -> usize {
         self.items.held_bytes()
             + self.waiting.as_ref().map_or(0, Bytes::len)
@@ -265,7 +266,7 @@ impl ListStream {
             match self.plain_piece() {
                 Some(piece) => start.extend_from_slice(&piece),
                 None if self.is_written() => return ListStart::Whole(start.into()),
-                // The next page may block, so that the list is long.
+                // Reading the next page may block, so the list is treated as long.
                 None => break,
             }
         }
@@ -280,7 +281,7 @@ impl ListStream {
         ListStart::Stream(Box::new(self), gzip)
     }
 
-    /// Begins a list whose length must be known first: keeps the first items, until the list is known to be long.
+    /// Begins a list whose length must be known first: keeps the first items until the list turns out to be long.
     fn begin_measuring(mut self, gzip: bool) -> ListStart {
         while self.measuring.as_ref().is_some_and(|measuring| measuring.kept_bytes() <= MEASURED_FROM) {
             self.items.read_now();
@@ -304,7 +305,7 @@ impl ListStream {
         ListStart::Stream(Box::new(self), gzip)
     }
 
-    /// Returns the next piece; `None` at the end.
+    /// Returns the next chunk; `None` at the end.
     pub(crate) fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if let (Some(measuring), Notation::Protobuf(items)) = (&mut self.measuring, &self.notation) {
             if let Err(error) = ready!(measuring.poll(context, items, PIECE)) {
@@ -325,7 +326,7 @@ impl ListStream {
         }
     }
 
-    /// Ends a list whose further objects cannot be read. The answer has begun and cannot become an error any more.
+    /// Ends a list prematurely because further objects cannot be read. The answer has begun and can no longer become an error.
     fn cut_off(&mut self, error: &ApiError) -> Option<Bytes> {
         tracing::warn!(
             error = error.message,
@@ -335,7 +336,7 @@ impl ListStream {
         None
     }
 
-    /// Reports whether the list ended before its end, which its client must see.
+    /// Reports whether the list ended prematurely, which the client must be able to notice.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.is_cut_off
     }
@@ -378,7 +379,7 @@ impl ListStream {
         }
     }
 
-    /// Returns a piece of what is there without another page; `None` if that is nothing.
+    /// Returns a chunk of the objects at hand, without reading another page; `None` if there are none.
     fn plain_piece(&mut self) -> Option<Vec<u8>> {
         let mut out = Vec::with_capacity(PIECE + PIECE / 4);
         if let Some(head) = self.head.take() {
@@ -398,7 +399,7 @@ impl ListStream {
             match self.write(&mut out, &item) {
                 Ok(()) => self.first = false,
                 Err(error) => {
-                    // The answer has begun and cannot become an error any more: a corrupt object is left out and logged.
+                    // The answer has begun and can no longer become an error, so a corrupt object is omitted and logged.
                     tracing::error!(%error, "an unreadable object was left out of a list");
                     out.truncate(before);
                 }

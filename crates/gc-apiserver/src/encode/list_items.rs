@@ -1,4 +1,4 @@
-//! Objects of a list that is being sent: those that were read with the request, and page by page those that follow.
+//! Objects of a list that is being sent: those that were read with the request, followed page by page by the rest.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -7,9 +7,9 @@ use gc_registry::api::{ListRest, Object};
 use gc_registry::error::ApiError;
 use tokio::task::JoinHandle;
 
-/// Bytes of an item that waits to be written, besides its stored form, which the store may share.
+/// Memory of an item that waits to be written, in bytes, in addition to its stored form, which the store may share.
 const ITEM_BYTES: usize = 256;
-/// Bytes of a further page of a store that shares nothing, about.
+/// Approximate size of a further page, in bytes, for a store that shares nothing.
 const PAGE_BYTES: usize = 4 << 20;
 
 /// A page that is being read on another thread.
@@ -20,7 +20,7 @@ pub(super) struct ListItems {
     page: std::vec::IntoIter<Arc<Object>>,
     rest: Option<ListRest>,
     reading: Option<Reading>,
-    /// Bytes of the first page that are held for this list alone.
+    /// Bytes of the first page that only this list holds.
     own_bytes: usize,
 }
 
@@ -30,30 +30,30 @@ impl ListItems {
         Self { page: first.into_iter(), rest, reading: None, own_bytes }
     }
 
-    /// Bytes that are held at most.
+    /// Returns the maximum number of bytes that the list holds.
     pub(super) fn held_bytes(&self) -> usize {
         let shares_nothing = self.rest.as_ref().is_some_and(ListRest::blocks);
         let own = if shares_nothing { self.own_bytes.max(PAGE_BYTES) } else { self.own_bytes };
         self.page.len() * ITEM_BYTES + own
     }
 
-    /// Returns the same objects once more. Not while a page is being read.
+    /// Returns a second iterator over the same objects. Must not be called while a page is being read.
     pub(super) fn again(&self) -> Self {
         Self { page: self.page.clone(), rest: self.rest.clone(), reading: None, own_bytes: 0 }
     }
 
-    /// The next object of the present page.
+    /// Returns the next object of the current page.
     pub(super) fn next(&mut self) -> Option<Arc<Object>> {
         self.page.next()
     }
 
-    /// Reports whether nothing follows the present page.
+    /// Reports whether nothing follows the current page.
     pub(super) fn is_last_page(&self) -> bool {
         self.rest.is_none() && self.reading.is_none()
     }
 
-    /// Reads the next page, unless that may block or the present one is not used up. What fails is tried again by
-    /// [`Self::poll_page`].
+    /// Reads the next page, unless that may block or the current one is not used up. After a failure, [`Self::poll_page`] tries
+    /// again.
     pub(super) fn read_now(&mut self) {
         if self.page.len() > 0 || self.rest.as_ref().is_none_or(ListRest::blocks) {
             return;
@@ -65,7 +65,7 @@ impl ListItems {
         }
     }
 
-    /// Makes sure that the present page has an object, unless none follows.
+    /// Ensures that the current page has an object, unless the list has ended.
     pub(super) fn poll_page(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ApiError>> {
         while self.page.len() == 0 {
             if let Some(reading) = &mut self.reading {

@@ -1,4 +1,4 @@
-//! Lists in protobuf. They begin with their length: each item is encoded twice, so that the items never exist together.
+//! Lists in protobuf. A list begins with its length, so each item is encoded twice; in return, the items never exist all at once.
 
 use std::task::{Context, Poll, ready};
 
@@ -18,14 +18,14 @@ const ITEMS: u32 = 2;
 pub(crate) struct ProtobufItems(Option<&'static Fields>);
 
 impl ProtobufItems {
-    /// Objects of a built-in kind.
+    /// Returns the encoding for objects of a built-in kind.
     pub(crate) fn of_kind(api_version: &str, kind: &str) -> Result<Self, ApiError> {
         let fields = protobuf_answer::fields(api_version, kind);
         let missing = || ApiError::internal(format!("{api_version} {kind} has no protobuf form"));
         fields.map(|fields| Self(Some(fields))).ok_or_else(missing)
     }
 
-    /// PartialObjectMetadata.
+    /// Returns the encoding for PartialObjectMetadata.
     pub(crate) fn metadata() -> Self {
         Self(None)
     }
@@ -54,13 +54,13 @@ impl ProtobufItems {
     }
 }
 
-/// A list whose length is not known yet.
+/// A list whose length is not yet known.
 pub(crate) struct Measuring {
     kind: String,
     api_version: String,
     /// Encoded metadata of the list and its first items.
     kept: Vec<u8>,
-    /// The further items, as far as they have not been measured, and the length of those that have.
+    /// Further items that have not been measured yet.
     items: Option<ListItems>,
     length: usize,
     scratch: Vec<u8>,
@@ -95,7 +95,7 @@ impl Measuring {
         self.items = Some(items);
     }
 
-    /// Measures further items, about this many bytes of them at once. Ready once all have been measured.
+    /// Measures further items, about `bytes` of them per call. Ready once all have been measured.
     pub(crate) fn poll(
         &mut self,
         context: &mut Context<'_>,
@@ -108,19 +108,19 @@ impl Measuring {
             ready!(items.poll_page(context))?;
             let Some(item) = items.next() else { return Poll::Ready(Ok(())) };
             self.scratch.clear();
-            // An unreadable one is left out when it is written, too.
+            // An unreadable item is omitted when the list is written, too.
             if form.write(&mut self.scratch, &item).is_ok() {
                 self.length += self.scratch.len();
             }
             if self.length - before >= bytes {
-                // Yields to other tasks, and continues.
+                // Yields to other tasks before continuing.
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
         }
     }
 
-    /// Returns the beginning of the list, up to the items that were measured.
+    /// Returns the beginning of the list, up to the first measured item.
     pub(crate) fn finish(self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.kept.len() + 128);
         protobuf::open_envelope(&mut out, &self.api_version, &self.kind, self.kept.len() + self.length);

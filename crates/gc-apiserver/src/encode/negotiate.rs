@@ -1,4 +1,4 @@
-//! Content negotiation: which representation an answer takes, and what a request body is.
+//! Content negotiation: chooses the representation of an answer and determines the type of a request body.
 
 use gc_registry::error::ApiError;
 
@@ -9,27 +9,27 @@ pub(crate) enum Encoding {
     Json,
     /// `application/yaml`
     Yaml,
-    /// `application/vnd.kubernetes.protobuf`; of custom resources only metadata and Status.
+    /// `application/vnd.kubernetes.protobuf`; for custom resources, only metadata and Status.
     Protobuf,
 }
 
 /// Form of the returned objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Form {
-    /// As they are.
+    /// Unchanged.
     Object,
-    /// `as=Table`; the flag says `v1beta1`.
+    /// `as=Table`; the flag is set for `v1beta1`.
     Table,
     /// `as=PartialObjectMetadata` or `PartialObjectMetadataList`.
     Metadata,
 }
 
-/// The representation of an answer.
+/// Representation of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Representation {
-    /// Bytes.
+    /// Encoding in bytes.
     pub(crate) encoding: Encoding,
-    /// Transformation.
+    /// Form of the objects.
     pub(crate) form: Form,
     /// True if JSON is indented.
     pub(crate) pretty: bool,
@@ -44,12 +44,12 @@ impl Representation {
     pub(crate) const JSON: Self =
         Self { encoding: Encoding::Json, form: Form::Object, pretty: false, beta: false, of_list: false };
 
-    /// `apiVersion` of tables and metadata objects.
+    /// Returns the `apiVersion` of tables and metadata objects.
     pub(crate) fn meta_version(self) -> &'static str {
         if self.beta { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" }
     }
 
-    /// `Content-Type` of a whole answer.
+    /// Returns the `Content-Type` of a complete answer.
     pub(crate) fn content_type(self) -> &'static str {
         match self.encoding {
             Encoding::Json => "application/json",
@@ -58,7 +58,7 @@ impl Representation {
         }
     }
 
-    /// `Content-Type` of a watch.
+    /// Returns the `Content-Type` of a watch.
     pub(crate) fn stream_content_type(self) -> &'static str {
         match self.encoding {
             Encoding::Json | Encoding::Yaml => "application/json",
@@ -70,15 +70,15 @@ impl Representation {
 /// One range of an Accept header.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MediaRange<'a> {
-    /// Such as `application/json`, `application/*`, `*/*`.
+    /// For example `application/json`, `application/*` or `*/*`.
     pub(crate) media_type: &'a str,
-    /// Parameters without `q`.
+    /// Parameters other than `q`.
     pub(crate) parameters: Vec<(&'a str, &'a str)>,
     quality: f32,
 }
 
 impl<'a> MediaRange<'a> {
-    /// A parameter.
+    /// Returns the value of a parameter.
     pub(crate) fn parameter(&self, name: &str) -> Option<&'a str> {
         self.parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
@@ -88,7 +88,7 @@ impl<'a> MediaRange<'a> {
         self.media_type.eq_ignore_ascii_case(media_type) && self.quality > 0.0
     }
 
-    /// Reports whether this range takes a media type. Letters count as they are written, as upstream compares them.
+    /// Reports whether this range accepts a media type. Case matters, as upstream.
     pub(crate) fn takes(&self, media_type: &str) -> bool {
         let (main, _) = media_type.split_once('/').unwrap_or((media_type, ""));
         matches!(self.media_type, "*/*" | "*")
@@ -96,13 +96,13 @@ impl<'a> MediaRange<'a> {
             || self.media_type.split_once('/').is_some_and(|(m, sub)| sub == "*" && m == main)
     }
 
-    /// Reports whether upstream's router finds one of these media types in this range: `application/*` is none.
+    /// Reports whether upstream's router finds one of these media types in this range; it does not understand `application/*`.
     pub(crate) fn is_routed_to(&self, media_types: &str) -> bool {
         self.media_type == "*/*" || media_types.split(", ").any(|media_type| self.media_type == media_type)
     }
 }
 
-/// Parses an Accept header; ranges by falling quality, and of equal quality in their order.
+/// Parses an Accept header into ranges by falling quality; those of equal quality keep their order.
 pub(crate) fn media_ranges(accept: &str) -> Vec<MediaRange<'_>> {
     let mut ranges: Vec<MediaRange<'_>> = accept
         .split(',')
@@ -126,31 +126,31 @@ pub(crate) fn media_ranges(accept: &str) -> Vec<MediaRange<'_>> {
     ranges
 }
 
-/// Use of the answer: not every encoding can write everything.
+/// Purpose of the answer: not every encoding can express everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Objects and lists of custom resources, which have no protobuf form but of their metadata.
+    /// Objects and lists of custom resources, for which only the metadata has a protobuf form.
     Answer,
     /// A watch stream of custom resources.
     Watch,
     /// Anything with a protobuf form: built-in kinds, Status.
     Status,
-    /// A list of a built-in kind, whose route upstream watches on, too.
+    /// A list of a built-in kind, whose route also serves watches upstream.
     List,
-    /// Reviews and token requests, which are not shown as tables.
+    /// Reviews and token requests, which have no table form.
     Review,
     /// A watch stream of a built-in kind.
     WatchBuiltin,
-    /// A discovery document, which is served without the router that knows its own words.
+    /// A discovery document served outside the router, so without the router's error messages.
     Discovery,
-    /// A discovery document of the router.
+    /// A discovery document served by the router.
     Document,
 }
 
 const AVAILABLE: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 const STREAMS: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
-/// Chooses a representation, or says 406.
+/// Chooses a representation, or fails with a 406.
 pub(crate) fn negotiate(
     accept: Option<&str>,
     pretty: bool,
@@ -167,7 +167,7 @@ pub(crate) fn negotiate(
         };
         let takes_form = match purpose {
             Purpose::Review => form != Form::Table,
-            // Discovery documents are shown as nothing else.
+            // Discovery documents have no other form.
             Purpose::Discovery | Purpose::Document => form == Form::Object,
             _ => true,
         };
@@ -187,7 +187,7 @@ pub(crate) fn negotiate(
                 },
             };
             let named = range.takes(offered.content_type());
-            // Upstream chooses before it looks for an encoding that can be streamed.
+            // Upstream selects the encoding before it checks whether that encoding can be streamed.
             let is_watch = matches!(purpose, Purpose::Watch | Purpose::WatchBuiltin);
             if named && nameable && is_watch && encoding == Encoding::Yaml {
                 return Err(not_acceptable(STREAMS));
@@ -199,30 +199,29 @@ pub(crate) fn negotiate(
             }
         }
     }
-    // Custom resources are served without the router, as discovery is.
+    // Custom resources are served outside the router, as discovery is.
     if !nameable && !matches!(purpose, Purpose::Discovery | Purpose::Answer) {
         let streams = match purpose {
             Purpose::Watch | Purpose::WatchBuiltin | Purpose::List => format!(", {STREAMS}"),
             _ => String::new(),
         };
-        // Upstream's router says it in these words, before the parameters are read.
+        // The wording is that of upstream's router, which answers before the parameters are read.
         return Err(not_acceptable_to_router(&format!("{AVAILABLE}{streams}")));
     }
     Err(not_acceptable(AVAILABLE))
 }
 
-/// 406, naming what can be had.
+/// Returns a 406 that names the available media types.
 pub(crate) fn not_acceptable(available: &str) -> ApiError {
     ApiError::new(406, "NotAcceptable", format!("only the following media types are accepted: {available}"))
 }
 
-/// Reports whether the router finds a name among the ranges that it knows: `application/*` is none.
+/// Reports whether the router finds a media type that it knows among the ranges; it does not understand `application/*`.
 pub(crate) fn is_nameable(ranges: &[MediaRange<'_>]) -> bool {
     ranges.iter().any(|range| range.is_routed_to(AVAILABLE))
 }
 
-/// Reports whether the parameters `stream` and `sv` (the version of the server) are such that upstream takes a range
-/// with them.
+/// Reports whether upstream accepts a range with these values of the parameters `stream` and `sv` (the version of the server).
 fn takes_parameters(range: &MediaRange<'_>, purpose: Purpose) -> bool {
     let given = |name| range.parameter(name).filter(|text| !text.is_empty());
     let is_discovery = matches!(purpose, Purpose::Discovery | Purpose::Document);
@@ -230,7 +229,7 @@ fn takes_parameters(range: &MediaRange<'_>, purpose: Purpose) -> bool {
         && given("sv").is_none_or(|text| !is_discovery && text == "v1")
 }
 
-/// The `as=`, `g=` and `v=` of a range; `None` for an unknown form.
+/// Returns the `as=`, `g=` and `v=` of a range; `None` for an unknown form.
 fn form_of(range: &MediaRange<'_>) -> Option<(Form, bool)> {
     let Some(kind) = range.parameter("as") else {
         let is_plain = ["g", "v"].iter().all(|name| range.parameter(name).is_none());
@@ -259,13 +258,13 @@ pub(crate) enum BodyType {
     Protobuf,
 }
 
-/// The body type of a write; a missing header counts as JSON.
+/// Returns the body type of a write; a missing header counts as JSON.
 pub(crate) fn body_type(content_type: Option<&str>) -> Result<BodyType, ApiError> {
     let full = content_type.unwrap_or("application/json");
     let mut parts = full.trim_end().split(';').map(str::trim);
     let media_type = parts.next().unwrap_or_default();
     let parameters: Vec<&str> = parts.collect();
-    // Nothing but the last parameter may be empty.
+    // Only the last parameter may be empty.
     let is_broken = |(index, part): (usize, &&str)| {
         !(part.contains('=') || part.is_empty() && index + 1 == parameters.len())
     };
@@ -280,7 +279,7 @@ pub(crate) fn body_type(content_type: Option<&str>) -> Result<BodyType, ApiError
     }
 }
 
-/// 406 in the words of upstream's router.
+/// Returns a 406 with the wording of upstream's router.
 pub(crate) fn not_acceptable_to_router(available: &str) -> ApiError {
     let why = format!("406: Not Acceptable\n\nAvailable representations: {available}");
     let mut error = ApiError::new(406, "NotAcceptable", why);
@@ -288,14 +287,14 @@ pub(crate) fn not_acceptable_to_router(available: &str) -> ApiError {
     error
 }
 
-/// 415 in the words of upstream's router.
+/// Returns a 415 with the wording of upstream's router.
 pub(crate) fn unsupported_by_router() -> ApiError {
     let mut error = ApiError::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
     error.details = Some(Box::default());
     error
 }
 
-/// 415, naming what would be taken.
+/// Returns a 415 that names the supported media types.
 pub(crate) fn unsupported_media_type(supported: &str) -> ApiError {
     ApiError::new(
         415,

@@ -1,8 +1,8 @@
-//! OpenAPI documents as protobuf: that of version 2, which kubectl before 1.27 asks for, and in `three` those of version 3.
+//! OpenAPI documents as protobuf: version 2, which kubectl before 1.27 requests, and version 3 in the module `three`.
 //!
-//! Follows the message numbers of gnostic's `openapi.v2` (`OpenAPIv2.proto`), for what documents of API servers hold:
-//! security definitions, headers, examples and file responses are not among it. Values of any type are YAML there, and
-//! JSON is YAML.
+//! Follows the message numbers of gnostic's `openapi.v2` (`OpenAPIv2.proto`), limited to what documents of API servers contain:
+//! security definitions, headers, examples and file responses are missing. The format represents values of any type as YAML, of
+//! which JSON is a subset.
 
 pub(crate) mod three;
 
@@ -12,13 +12,13 @@ use crate::encode::protobuf_writer::Writer;
 
 /// Media type in answers.
 pub(crate) const CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// Media types that clients ask for: the first is not valid, and is the one that old clients send.
+/// Media types that clients ask for. The first is not a valid media type, but old clients send it.
 pub(crate) const ACCEPTED: [&str; 2] =
     ["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", CONTENT_TYPE];
 
 type Object = Map<String, Value>;
 
-/// Writes a whole document.
+/// Writes a complete document.
 pub(crate) fn encode(document: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     let mut writer = Writer(&mut out);
@@ -95,7 +95,7 @@ fn parameter(writer: &mut Writer<'_>, parameter: &Object) {
                 extensions(writer, 23, parameter);
             });
         }),
-        // In the path, or in a header; the numbers are the same.
+        // A parameter in the path or in a header; the numbers are the same.
         place => writer.message(2, |writer| {
             writer.message(if place == Some("header") { 1 } else { 4 }, |writer| {
                 simple_parameter(writer, parameter);
@@ -164,7 +164,7 @@ fn schema(writer: &mut Writer<'_>, schema_object: &Object) {
     extensions(writer, 31, from);
 }
 
-/// The entries of a map as `(name, value)` messages.
+/// Writes the entries of a map as `(name, value)` messages.
 fn named(writer: &mut Writer<'_>, number: u32, map: &Object, write: impl Fn(&mut Writer<'_>, &Object)) {
     for (name, value) in map {
         let Some(value) = value.as_object() else { continue };
@@ -193,7 +193,7 @@ fn doubles<const N: usize>(writer: &mut Writer<'_>, from: &Object, fields: [(u32
     }
 }
 
-/// The values of an enumeration.
+/// Writes the values of an enumeration.
 fn choices(writer: &mut Writer<'_>, number: u32, from: &Object) {
     for value in from.get("enum").and_then(Value::as_array).into_iter().flatten() {
         any(writer, number, value);

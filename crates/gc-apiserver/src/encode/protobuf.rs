@@ -1,8 +1,8 @@
-//! The part of Kubernetes' protobuf encoding that the server speaks: metadata and lists of it, watches of
-//! metadata, Status, and DeleteOptions in requests.
+//! The part of Kubernetes' protobuf encoding that the server supports: metadata and lists of it, watches of metadata, Status, and
+//! DeleteOptions in requests.
 //!
-//! Written by hand from the published message numbers: the values at hand are JSON, and writing them straight
-//! to bytes spares a second copy of every object.
+//! Written by hand from the published message numbers: the values are JSON, and writing them directly to bytes avoids a second copy
+//! of every object.
 
 use gc_registry::api::DeleteOptions;
 use gc_registry::error::ApiError;
@@ -37,14 +37,14 @@ fn type_meta<'a>(out: &'a mut Vec<u8>, api_version: &str, kind: &str) -> Writer<
     writer
 }
 
-/// One object's metadata as a whole document.
+/// Writes one object's metadata as a complete document.
 pub(crate) fn metadata_object(out: &mut Vec<u8>, api_version: &str, object: &Object) -> Result<(), ApiError> {
     let mut written = Ok(());
     envelope(out, api_version, "PartialObjectMetadata", |raw| written = partial_object(raw, object));
     written
 }
 
-/// The same from a value of `metadata`.
+/// Writes a `metadata` value as a complete document.
 pub(crate) fn metadata_value(out: &mut Vec<u8>, api_version: &str, metadata: &Value) {
     envelope(out, api_version, "PartialObjectMetadata", |raw| partial_value(raw, metadata));
 }
@@ -80,7 +80,7 @@ pub(crate) struct ListMeta<'a> {
     pub(crate) remaining_item_count: Option<u64>,
 }
 
-/// The metadata of a list.
+/// Writes the metadata of a list.
 pub(super) fn list_meta(writer: &mut Writer<'_>, meta: &ListMeta<'_>) {
     writer.message(1, |writer| {
         writer.text(2, meta.resource_version);
@@ -91,12 +91,12 @@ pub(super) fn list_meta(writer: &mut Writer<'_>, meta: &ListMeta<'_>) {
     });
 }
 
-/// Writes `k8s\0` and the envelope before a message of this length, with which the document ends.
+/// Writes `k8s\0` and the envelope in front of a message of this length, which ends the document.
 pub(super) fn open_envelope(out: &mut Vec<u8>, api_version: &str, kind: &str, length: usize) {
     type_meta(out, api_version, kind).open(2, length);
 }
 
-/// One event of a watch, with its length in front as the stream wants it.
+/// Writes one event of a watch, preceded by its length as the stream format requires.
 pub(crate) fn watch_frame(out: &mut Vec<u8>, event_type: &str, object: &[u8]) {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -107,7 +107,7 @@ pub(crate) fn watch_frame(out: &mut Vec<u8>, event_type: &str, object: &[u8]) {
     out[at..at + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-/// A Status as a whole document.
+/// Writes a Status as a complete document.
 pub(crate) fn status(out: &mut Vec<u8>, status: &Value) {
     let empty = Map::new();
     let status = status.as_object().unwrap_or(&empty);
@@ -212,7 +212,7 @@ fn time_value(writer: &mut Writer<'_>, field: u32, value: Option<&Value>) {
     time(writer, field, value.and_then(Value::as_str).unwrap_or_default());
 }
 
-/// The envelope of a request body.
+/// Envelope of a request body.
 #[derive(Clone, PartialEq, Message)]
 struct Envelope {
     #[prost(message, optional, tag = "1")]
@@ -253,7 +253,7 @@ struct PreconditionsMessage {
     resource_version: Option<String>,
 }
 
-/// An object of a request, of any built-in kind.
+/// Decodes the object in a request, of any built-in kind.
 pub(crate) fn decode_object(bytes: &[u8], expected: &str) -> Result<Value, ApiError> {
     let broken = |what: &str| {
         ApiError::bad_request(format!(
@@ -272,7 +272,7 @@ pub(crate) fn decode_object(bytes: &[u8], expected: &str) -> Result<Value, ApiEr
     }
 }
 
-/// DeleteOptions of a request.
+/// Decodes the DeleteOptions in a request.
 pub(crate) fn decode_delete_options(bytes: &[u8]) -> Result<DeleteOptions, ApiError> {
     let broken = |what: String| {
         ApiError::bad_request(format!("DeleteOptions in the body cannot be handled: protobuf: {what}"))
@@ -309,7 +309,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// The messages as prost reads them: a second reading of the same published numbers.
+    /// The messages as prost reads them: an independent decoder of the same published numbers.
     #[derive(Clone, PartialEq, Message)]
     struct ObjectMeta {
         #[prost(string, tag = "1")]

@@ -1,5 +1,5 @@
-//! Answers in protobuf: objects, lists and documents of built-in kinds, written from JSON values by the table of
-//! field numbers that requests are read with.
+//! Answers in protobuf: objects, lists and documents of built-in kinds, written from JSON values with the same table of field
+//! numbers that decodes requests.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,16 +9,17 @@ use super::protobuf::{self, envelope};
 use super::protobuf_request::{FieldType, Fields, MAXIMUM_DEPTH, fields_of, label_of};
 use super::protobuf_writer::Writer;
 
-/// Reports whether answers about a kind can be written.
+/// Reports whether answers of a kind can be written as protobuf.
 pub(crate) fn is_known(api_version: &str, kind: &str) -> bool {
     fields_of(&label_of(api_version, kind)).is_some()
 }
 
-/// Writes a whole document: a known kind, or else a Status.
+/// Writes a complete document of a known kind, or else a Status.
 pub(crate) fn document(out: &mut Vec<u8>, value: &Value) {
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    // Discovery documents but the aggregated one are of the meta group, and say the version of the core group.
+    // Discovery documents, except the aggregated one, are messages of the meta group although they state the version of the core
+    // group.
     let label = if kind.starts_with("API") && !api_version.contains('/') {
         format!("meta/v1.{kind}")
     } else {
@@ -32,7 +33,7 @@ pub(crate) fn document(out: &mut Vec<u8>, value: &Value) {
     }
 }
 
-/// The fields of a built-in kind.
+/// Returns the fields of a built-in kind.
 pub(super) fn fields(api_version: &str, kind: &str) -> Option<&'static Fields> {
     fields_of(&label_of(api_version, kind))
 }
@@ -99,7 +100,7 @@ fn write(writer: &mut Writer<'_>, number: u32, kind: &FieldType, value: &Value, 
             let Some(fields) = fields_of(label) else { return };
             writer.message(number, |writer| match value {
                 Value::Object(map) => message(writer, fields, map, depth),
-                // A named list is a message of a single nameless field.
+                // A named list is a message with a single nameless field.
                 Value::Array(items) => {
                     if let Some((inner, field)) = fields.iter().find(|(_, field)| field.name.is_empty()) {
                         write_all(writer, *inner, &field.kind, items, depth);
@@ -134,7 +135,7 @@ fn write_all(writer: &mut Writer<'_>, number: u32, kind: &FieldType, items: &[Va
     }
 }
 
-/// A schema or something else, as JSON schemas have them.
+/// Writes a schema or an alternative to it, as JSON schemas allow in some places.
 fn write_choice(writer: &mut Writer<'_>, kind: &FieldType, value: &Value, depth: usize) {
     const SCHEMA: FieldType = FieldType::Message("apiextensions/v1.JSONSchemaProps");
     let schema_number = if *kind == FieldType::SchemaOrBoolean { 2 } else { 1 };

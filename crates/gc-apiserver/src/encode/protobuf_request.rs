@@ -1,8 +1,8 @@
 //! Objects in protobuf requests, read into JSON values by a table of field numbers.
 //!
 //! kubectl and client-go send built-in kinds in protobuf. The table (`protobuf_fields.txt`, written by
-//! `scripts/kubernetes-version`) has one line per message; a reader of a hundred lines walks it, where generated
-//! types and their conversions would be a hundred thousand.
+//! `scripts/kubernetes-version`) has one line per message. A reader of a hundred lines walks it; generated types and their
+//! conversions would take a hundred thousand.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
@@ -45,19 +45,19 @@ pub(super) enum FieldType {
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) kind: FieldType,
-    /// A zero value is left out of JSON.
+    /// True if a zero value is omitted from JSON.
     drop_zero: bool,
 }
 
 /// Fields of a message by number.
 pub(super) type Fields = BTreeMap<u32, Field>;
 
-/// The fields of a message by its name.
+/// Returns the fields of a message by its name.
 pub(super) fn fields_of(label: &str) -> Option<&'static Fields> {
     table().get(label)
 }
 
-/// The name of the message of a kind: messages are named after the first part of the group.
+/// Returns the message name of a kind: messages are named after the first part of the group.
 pub(super) fn label_of(api_version: &str, kind: &str) -> String {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or_default() };
@@ -82,7 +82,8 @@ fn table_of(version: KubernetesVersion) -> HashMap<&'static str, Fields> {
     table
 }
 
-/// The table of 1.36 and, after it, the messages that a version has otherwise; those that it has not after `-`.
+/// Returns the table of 1.36 and the differences of a version: the messages that it defines differently, and after `-` those that
+/// it lacks.
 fn texts_of(version: KubernetesVersion) -> [&'static str; 2] {
     let difference = match version {
         KubernetesVersion::V1_36 => "",
@@ -156,7 +157,7 @@ fn take<'a>(bytes: &mut &'a [u8], length: u64) -> Result<&'a [u8], Problem> {
     Ok(taken)
 }
 
-/// The next field; `None` at the end.
+/// Returns the next field; `None` at the end.
 fn next_field<'a>(bytes: &mut &'a [u8]) -> Result<Option<(u32, Wire<'a>)>, Problem> {
     if bytes.is_empty() {
         return Ok(None);
@@ -178,7 +179,7 @@ fn next_field<'a>(bytes: &mut &'a [u8]) -> Result<Option<(u32, Wire<'a>)>, Probl
     Ok(Some((number, wire)))
 }
 
-/// Reads a built-in kind. `None` if the kind has no message in the table.
+/// Reads a built-in kind. Returns `None` if the table has no message for it.
 pub(crate) fn object(api_version: &str, kind: &str, raw: &[u8]) -> Option<Result<Value, Problem>> {
     let (label, fields) = table().get_key_value(label_of(api_version, kind).as_str())?;
     Some(message(label, fields, raw, MAXIMUM_DEPTH).map(|mut map| {
@@ -197,7 +198,7 @@ fn message(
     let depth = depth.checked_sub(1).ok_or("exceeded max depth")?;
     let mut map = Map::new();
     while let Some((number, wire)) = next_field(&mut bytes)? {
-        // Fields that the table does not know are dropped, as upstream drops unknown fields.
+        // Fields missing from the table are dropped, as upstream drops unknown fields.
         let Some(field) = fields.get(&number) else { continue };
         put(&mut map, field, &wire, depth).map_err(|problem| format!("{label} {}: {problem}", field.name))?;
     }
@@ -270,7 +271,7 @@ fn nested(label: &'static str, wire: &Wire<'_>, depth: usize) -> Result<Map<Stri
     message(label, fields, bytes, depth)
 }
 
-/// A message of numbers and one text: what times, quantities and the like are made of.
+/// A message of numbers and one text, which times, quantities and similar types consist of.
 struct Small<'a> {
     numbers: [i64; 4],
     bytes: Option<&'a [u8]>,
@@ -331,7 +332,7 @@ fn value(kind: &FieldType, wire: &Wire<'_>, depth: usize) -> Result<Value, Probl
         }
         (FieldType::Message(label) | FieldType::InLine(label), _) => {
             let mut map = nested(label, wire, depth)?;
-            // A message of a single nameless field is a list with a name of its own.
+            // A message with a single nameless field represents a named list type.
             match map.remove("") {
                 Some(list) => list,
                 None => Value::Object(map),
@@ -341,7 +342,7 @@ fn value(kind: &FieldType, wire: &Wire<'_>, depth: usize) -> Result<Value, Probl
     })
 }
 
-/// A schema or something else, as JSON schemas have them.
+/// Reads a schema or an alternative to it, as JSON schemas allow in some places.
 fn choice(kind: &FieldType, wire: &Wire<'_>, depth: usize) -> Result<Value, Problem> {
     const SCHEMA: FieldType = FieldType::Message("apiextensions/v1.JSONSchemaProps");
     let depth = depth.checked_sub(1).ok_or("exceeded max depth")?;
@@ -432,11 +433,11 @@ mod tests {
 
     #[test]
     fn in_line_messages_quantities_and_ports_are_read() {
-        // Service.spec.ports[0]: name and targetPort, an IntOrString with a text.
+        // Service.spec.ports[0]: name, and a targetPort that is an IntOrString with a text.
         let port = bytes(&[(1, b"web"), (4, &[&[0x08, 1, 0x10, 0][..], &bytes(&[(3, b"http")])].concat())]);
         let service = object("v1", "Service", &bytes(&[(2, &bytes(&[(1, &port)]))])).unwrap().unwrap();
         assert_eq!(service["spec"]["ports"], json!([{"name": "web", "targetPort": "http"}]));
-        // Pod.spec.volumes[0]: the source is in line in JSON.
+        // Pod.spec.volumes[0]: JSON inlines the volume source.
         let source = bytes(&[(2, &bytes(&[(2, &bytes(&[(1, b"1Gi")]))]))]);
         let volume = bytes(&[(1, b"v"), (2, &source)]);
         let pod = object("v1", "Pod", &bytes(&[(2, &bytes(&[(1, &volume)]))])).unwrap().unwrap();

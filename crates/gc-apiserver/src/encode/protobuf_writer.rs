@@ -1,4 +1,4 @@
-//! Protobuf fields, as they are written.
+//! Writer of protobuf fields.
 
 /// Writes protobuf fields to the end of a buffer.
 pub(crate) struct Writer<'a>(pub(crate) &'a mut Vec<u8>);
@@ -28,21 +28,21 @@ impl Writer<'_> {
         self.0.extend_from_slice(bytes);
     }
 
-    /// The beginning of a nested message, of which this many bytes follow.
+    /// Writes the head of a nested message; `length` bytes must follow.
     pub(crate) fn open(&mut self, field: u32, length: usize) {
         self.varint(u64::from(field) << 3 | 2);
         self.varint(length as u64);
     }
 
-    /// A text; left out if empty, which reads back the same.
+    /// Writes a text, or nothing if it is empty, which reads back the same.
     pub(crate) fn text(&mut self, field: u32, text: &str) {
         if !text.is_empty() {
             self.bytes(field, text.as_bytes());
         }
     }
 
-    /// A nested message: written in place behind room for a length of one byte, which is what nearly all
-    /// need; longer ones are moved.
+    /// Writes a nested message in place, after reserving one byte for its length, which nearly always suffices; longer messages are
+    /// moved.
     pub(crate) fn message(&mut self, field: u32, write: impl FnOnce(&mut Writer<'_>)) {
         self.varint(u64::from(field) << 3 | 2);
         let at = self.0.len();
@@ -59,7 +59,7 @@ impl Writer<'_> {
     }
 }
 
-/// A `Time`: seconds since the epoch (fractions are not kept by `metav1.Time`). What is not a time is left out.
+/// Writes a `Time` as seconds since the epoch (`metav1.Time` has no fractions). A text that is not a time is omitted.
 pub(crate) fn time(writer: &mut Writer<'_>, field: u32, text: &str) {
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
         writer.message(field, |writer| writer.number(1, time.as_second()));

@@ -1,4 +1,4 @@
-//! Single objects, events and Status in the representation that was asked for.
+//! Single objects, events and Status in the requested representation.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::encode::negotiate::{Encoding, Form, Representation};
 use crate::encode::table::{IncludeObject, Table, metadata_json};
 use crate::encode::{protobuf, protobuf_answer};
 
-/// Writes a value in an encoding; in protobuf, what has no form of its own is taken for a Status.
+/// Writes a value in an encoding. In protobuf, a value without a message of its own is written as a Status.
 pub(crate) fn value(value: &Value, representation: Representation) -> Vec<u8> {
     match representation.encoding {
         Encoding::Yaml => super::yaml::written(value).into_bytes(),
@@ -24,7 +24,7 @@ pub(crate) fn value(value: &Value, representation: Representation) -> Vec<u8> {
         Encoding::Json => {
             let ordered = InOrder::of(value);
             if representation.pretty {
-                // For people: without a blank line at the end, as upstream.
+                // Indented JSON is for people: no newline at the end, as upstream.
                 return serde_json::to_vec_pretty(&ordered).unwrap_or_default();
             }
             let mut out = Vec::new();

@@ -1,7 +1,7 @@
-//! Metadata from its stored text straight to protobuf.
+//! Converts metadata from its stored text directly to protobuf.
 //!
-//! This is what collectors read, of every object of a cluster: no tree of values is built on the way, and nothing
-//! stays with the object. The texts of managedFields pass through as they are written.
+//! Collectors read the metadata of every object of a cluster, so no tree of values is built on the way, and nothing is cached with
+//! the object. The texts of managedFields pass through unchanged.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde_json::Error;
 
 use crate::encode::protobuf_writer::{Writer, time};
 
-/// `metadata` as the registry stores it: without nulls and without resourceVersion.
+/// `metadata` as stored by the registry: without nulls and without resourceVersion.
 #[derive(Default, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Metadata<'a> {
@@ -133,7 +133,7 @@ impl ManagedFields<'_> {
     }
 }
 
-/// A map of texts in the order in which it was written.
+/// A map of texts in its original order.
 #[derive(Default)]
 struct Texts(Vec<(String, String)>);
 
@@ -170,7 +170,7 @@ impl<'de> Deserialize<'de> for Texts {
     }
 }
 
-/// Any JSON, written again while it is read. The parser bounds how deep it nests.
+/// Any JSON, re-encoded while it is parsed. The parser limits the nesting.
 struct JsonText(Vec<u8>);
 
 impl<'de> Deserialize<'de> for JsonText {
@@ -234,7 +234,7 @@ impl<'de> Visitor<'de> for CopiedMetadata<'_> {
         while items.next_element_seed(CopiedMetadata(self.0))?.is_some() {
             self.0.push(b',');
         }
-        // A comma stands behind each item, the last one too.
+        // Every item is followed by a comma, including the last.
         if self.0.len() > begin {
             self.0.pop();
         }
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
     use crate::encode::protobuf;
 
-    /// Encodes metadata the slow way, over a tree of values.
+    /// Encodes metadata the slow way, through a tree of values.
     fn by_values(metadata: &Value) -> Vec<u8> {
         let mut out = Vec::new();
         protobuf::object_meta(&mut Writer(&mut out), metadata.as_object().unwrap());
@@ -281,7 +281,7 @@ mod tests {
         let mut stored = metadata.clone();
         let version = stored.as_object_mut().unwrap().remove("resourceVersion");
         let version = version.as_ref().and_then(Value::as_str).unwrap_or_default();
-        // The text of the object continues after its metadata.
+        // In a stored object, further text follows the metadata.
         let text = format!("{stored},\"data\":{{}}}}");
         write(&mut Writer(&mut out), text.as_bytes(), version).unwrap();
         out
@@ -304,7 +304,7 @@ mod tests {
     }
 
     proptest! {
-        /// Both ways write the same bytes.
+        /// Both ways must write the same bytes.
         #[test]
         fn text_and_values_agree(
             name in "[\\PC\"\\\\]{0,12}",

@@ -1,4 +1,4 @@
-//! Tables: what `kubectl get` shows.
+//! Tables, as shown by `kubectl get`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) enum IncludeObject {
 }
 
 impl IncludeObject {
-    /// The `includeObject` parameter.
+    /// Parses the `includeObject` parameter.
     pub(crate) fn parse(text: Option<&str>) -> Result<Self, ApiError> {
         match text {
             None | Some("" | "Metadata") => Ok(Self::Metadata),
@@ -48,12 +48,12 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The table of a resource.
+    /// Creates the table of a resource.
     pub(crate) fn of(definition: &Arc<ResourceDefinition>, now: jiff::Timestamp) -> Self {
         Self { definition: Arc::clone(definition), now, of_scales: false }
     }
 
-    /// The same, or that of Scales, which have columns of their own.
+    /// Returns the table for a kind: unchanged, or with the columns of Scales.
     pub(crate) fn for_kind(self, kind: &str) -> Self {
         Self { of_scales: kind == "Scale" && *self.definition.kind != *kind, ..self }
     }
@@ -71,7 +71,7 @@ impl Table {
         }
     }
 
-    /// `columnDefinitions`
+    /// Returns the `columnDefinitions`.
     pub(crate) fn columns(&self) -> Value {
         match &self.definition.custom {
             Some(custom) if !self.of_scales => custom
@@ -97,7 +97,7 @@ impl Table {
         }
     }
 
-    /// Reports whether the kind has no columns of its own upstream, whose tables are made in another place.
+    /// Reports whether the kind has no columns of its own upstream, where such tables are built elsewhere.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(
             (&*self.definition.group, &*self.definition.resource),
@@ -138,7 +138,7 @@ impl Table {
         Ok(())
     }
 
-    /// Appends a table of one row; the later events of a watch leave the columns out.
+    /// Appends a table with one row; all but the first event of a watch omit the columns.
     pub(crate) fn single(
         &self,
         out: &mut Vec<u8>,
@@ -148,7 +148,7 @@ impl Table {
         with_columns: bool,
     ) -> Result<(), ApiError> {
         let metadata = object.metadata()?;
-        // An object of a dry run has no version.
+        // An object from a dry run has no version.
         let meta = match metadata.get("resourceVersion") {
             Some(version) => json!({"resourceVersion": version}),
             None => json!({}),
@@ -167,15 +167,15 @@ impl Table {
     }
 }
 
-/// An annotation that stands for a field that DaemonSets once had: upstream adds it to the object only.
+/// Annotation for a former field of DaemonSets, which upstream adds to the object but not to metadata shown alone.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// Reports whether the metadata of an object has less than the object itself.
+/// Reports whether the metadata shown alone lacks an annotation of the object.
 pub(crate) fn hides_annotation(object: &Object) -> bool {
     &*object.type_meta().kind == "DaemonSet" && &*object.type_meta().api_version == "apps/v1"
 }
 
-/// `metadata` as it is shown without the rest of the object.
+/// Returns the `metadata` as shown without the rest of the object.
 pub(crate) fn shown_metadata(object: &Object) -> Result<Cow<'_, Value>, ApiError> {
     let metadata = object.metadata()?;
     let annotations = metadata.get("annotations").and_then(Value::as_object);

@@ -1,8 +1,8 @@
-//! YAML to the JSON data model, as kube-apiserver reads it: scalars by the rules of YAML 1.1, the first document of a
+//! Converts YAML to the JSON data model as kube-apiserver does: scalars by the rules of YAML 1.1, only the first document of a
 //! stream, the last of several equal keys.
 //!
-//! Parsing is linear in the input, and every bound is checked while parsing: how deep a document nests, how many nodes
-//! it has, and how many nodes and how much text its aliases expand to.
+//! Parsing is linear in the input and checks every bound as it proceeds: the nesting of a document, its number of nodes, and the
+//! number of nodes and the amount of text that its aliases expand to.
 
 mod scalar;
 
@@ -18,68 +18,68 @@ use self::scalar::Scalar;
 const MAXIMUM_DEPTH: usize = 127;
 /// Maximum number of nodes of a document, aliases expanded.
 const MAXIMUM_NODES: usize = 1_000_000;
-/// Maximum bytes of text that a document may expand to by its aliases.
+/// Maximum number of bytes of text that aliases in a document may expand to.
 const MAXIMUM_TEXT_BYTES: usize = 8 * 1024 * 1024;
-/// A document in which aliases make up more than 99 % of what was decoded is refused, as upstream does...
+/// Maximum share of nodes that may come from aliases, in percent; upstream's bound...
 const ALIAS_SHARE_PERCENT: usize = 99;
-/// ...once it has this many nodes.
+/// ...which applies once a document has this many nodes.
 const ALIAS_SHARE_FROM: usize = 1000;
-/// Maximum number of repeated keys that are reported one by one.
+/// Maximum number of repeated keys that are reported individually.
 const MAXIMUM_REPORTED: usize = 100;
 /// Maximum number of characters of a document that an error repeats.
 const MAXIMUM_SHOWN: usize = 60;
 
-/// Error in a document, in upstream's words where it has them.
+/// Error in a document, in upstream's wording where upstream has one.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum YamlError {
-    /// It does not parse.
+    /// The document does not parse.
     #[error("yaml: line {line}: {problem}")]
     Syntax {
-        /// Where, from 1.
+        /// Line, counted from 1.
         line: usize,
-        /// Why.
+        /// Cause.
         problem: String,
     },
-    /// It nests deeper than [`MAXIMUM_DEPTH`].
+    /// The document nests deeper than [`MAXIMUM_DEPTH`].
     #[error("exceeded max depth")]
     Depth,
-    /// It has, or expands to, more than [`MAXIMUM_NODES`].
+    /// The document has, or expands to, more than [`MAXIMUM_NODES`].
     #[error("yaml: the document has more than {MAXIMUM_NODES} nodes")]
     Nodes,
-    /// Its aliases expand to too much.
+    /// The document's aliases expand to too much.
     #[error("yaml: document contains excessive aliasing")]
     Aliases,
     /// An anchor's own value refers to it.
     #[error("yaml: line {line}: anchor value contains itself")]
     Recursive {
-        /// Where the alias is, from 1.
+        /// Line of the alias, counted from 1.
         line: usize,
     },
     /// A mapping or a sequence is the key of a mapping.
     #[error("yaml: line {line}: invalid map key: only scalars can be keys")]
     Key {
-        /// Where, from 1.
+        /// Line, counted from 1.
         line: usize,
     },
-    /// `<<` with something that cannot be merged.
+    /// `<<` is given something that cannot be merged.
     #[error("yaml: map merge requires map or sequence of maps as the value")]
     Merge,
-    /// A scalar does not fit its tag, or JSON has no such value.
+    /// A scalar does not match its tag, or JSON has no such value.
     #[error("yaml: line {line}: {problem}")]
     Scalar {
-        /// Where, from 1.
+        /// Line, counted from 1.
         line: usize,
-        /// Why.
+        /// Cause.
         problem: String,
     },
 }
 
-/// A document that was read.
+/// A parsed document.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Document {
-    /// Its value; of equal keys the last one.
+    /// Value of the document; of equal keys, the last one.
     pub(crate) value: Value,
-    /// Keys that are there more than once, each as a line such as `line 3: key "a" already set in map`.
+    /// Keys that occur more than once, each as a line such as `line 3: key "a" already set in map`.
     pub(crate) repeated: Vec<String>,
 }
 
@@ -94,8 +94,8 @@ pub(crate) fn parse(text: &str) -> Result<Document, YamlError> {
     Ok(Document { value, repeated: decoder.repeated })
 }
 
-/// Writes a value as YAML, for people: text with several lines in lines, and what YAML 1.1 would read as something
-/// else in quotes.
+/// Writes a value as YAML for people: multi-line text over several lines, and quotes around text that YAML 1.1 would read as
+/// another type.
 pub(crate) fn written(value: &Value) -> String {
     let options = serde_saphyr::ser_options! {
         compact_list_indent: true,
@@ -104,7 +104,7 @@ pub(crate) fn written(value: &Value) -> String {
     serde_saphyr::to_string_with_options(value, options).unwrap_or_default()
 }
 
-/// The beginning of a text from outside, for a message.
+/// Returns the beginning of a text from outside, for a message.
 fn shown(text: &str) -> String {
     match text.char_indices().nth(MAXIMUM_SHOWN) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -112,12 +112,12 @@ fn shown(text: &str) -> String {
     }
 }
 
-/// A node of the document. Nodes stand in document order, so that a collection is followed by what is in it.
+/// A node of the document. Nodes are in document order, so a collection is followed by its contents.
 #[derive(Debug)]
 struct Item<'a> {
     kind: Shape<'a>,
     line: usize,
-    /// The index after the node and all that is in it; 0 while it is open.
+    /// Index after the node and its contents; 0 while it is open.
     end: usize,
 }
 
@@ -130,11 +130,11 @@ enum Shape<'a> {
     },
     Sequence,
     Mapping,
-    /// The index of the node that the alias stands for.
+    /// Index of the node that the alias stands for.
     Alias(usize),
 }
 
-/// The nodes of the first document.
+/// Returns the nodes of the first document.
 fn items(text: &str) -> Result<Vec<Item<'_>>, YamlError> {
     let mut options: Options = granit_parser::options! {
         flow_nesting_limit: MAXIMUM_DEPTH,
@@ -193,7 +193,7 @@ fn full_tag(tag: &Tag) -> Box<str> {
     format!("{handle}{suffix}").into()
 }
 
-/// The error of the parser in the words of upstream's, for the mistakes that people make most.
+/// Translates the most common parser errors to upstream's wording.
 fn syntax(text: &str, error: &ScanError) -> YamlError {
     let unclosed = |close: &str| {
         let node_missing = text.trim_end().ends_with(['[', ',', '{', ':']) && close == "]";
@@ -226,7 +226,7 @@ fn syntax(text: &str, error: &ScanError) -> YamlError {
     YamlError::Syntax { line: error.marker().line().max(1), problem }
 }
 
-/// Makes values of nodes, and counts what it makes.
+/// Converts nodes to values, and counts them.
 #[derive(Default)]
 struct Decoder<'a> {
     items: &'a [Item<'a>],
@@ -256,7 +256,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// The value of the node at an index. Recursion ends at [`MAXIMUM_DEPTH`], through aliases too.
+    /// Returns the value of the node at an index. Recursion is limited to [`MAXIMUM_DEPTH`], through aliases too.
     fn value(&mut self, at: usize, depth: usize) -> Result<Value, YamlError> {
         let items = self.items;
         let item = &items[at];
@@ -292,7 +292,7 @@ impl Decoder<'_> {
         let items = self.items;
         let item = &items[at];
         let Shape::Alias(target) = item.kind else { return then(self, at) };
-        // The alias is inside of what it stands for.
+        // The alias is inside the node that it stands for.
         if items[target].end > at {
             return Err(YamlError::Recursive { line: item.line });
         }
@@ -302,7 +302,7 @@ impl Decoder<'_> {
         done
     }
 
-    /// Puts the entries of a mapping into a map; later ones replace earlier ones.
+    /// Inserts the entries of a mapping into a map; later ones replace earlier ones.
     fn mapping(&mut self, at: usize, depth: usize, map: &mut Map<String, Value>) -> Result<(), YamlError> {
         self.count(0)?;
         let inside = deeper(depth)?;
@@ -330,7 +330,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// A key as JSON has it, and as messages show it.
+    /// Returns a key in its JSON form, and in the form that messages show.
     fn key(&mut self, at: usize) -> Result<(String, String), YamlError> {
         let item = &self.items[at];
         let Shape::Scalar { text, plain, tag } = &item.kind else {
@@ -347,7 +347,7 @@ impl Decoder<'_> {
         Ok((name, written))
     }
 
-    /// Merges a mapping, or several of which the first counts most.
+    /// Merges a mapping, or several of which the first takes precedence.
     fn merge(&mut self, at: usize, depth: usize, map: &mut Map<String, Value>) -> Result<(), YamlError> {
         let items = self.items;
         let sources: Vec<usize> = match &items[at].kind {
@@ -368,7 +368,7 @@ fn deeper(depth: usize) -> Result<usize, YamlError> {
     if depth < MAXIMUM_DEPTH { Ok(depth + 1) } else { Err(YamlError::Depth) }
 }
 
-/// The indexes of the nodes directly in a collection.
+/// Returns the indexes of the nodes directly in a collection.
 fn children<'a>(items: &'a [Item<'a>], at: usize) -> impl Iterator<Item = usize> + use<'a> {
     let end = items[at].end;
     std::iter::successors(Some(at + 1), |child| items.get(*child).map(|item| item.end))

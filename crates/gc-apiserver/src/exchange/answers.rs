@@ -1,4 +1,4 @@
-//! Encodes an answer of the registry in the form that the client accepts.
+//! Encodes the registry's answers in the form that the client accepts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -71,15 +71,16 @@ fn append_warnings(headers: &mut HeaderMap, warnings: &[String]) {
     }
 }
 
-/// Most characters of all warnings of an answer; beyond that each is cut, and the rest dropped.
+/// Maximum number of characters in all warnings of an answer; beyond it, each is truncated, and the rest dropped.
 const MAXIMUM_WARNINGS_LENGTH: usize = 4096;
-/// Characters that are left of each warning when they have to be cut.
+/// Number of characters that remain of each truncated warning.
 const CUT_WARNING_LENGTH: usize = 256;
 
-/// The warnings that an answer carries, each once: all of them if they are short, else the beginnings of the first.
+/// Returns the warnings for an answer, without duplicates: all of them if they are short, otherwise the beginnings of the first
+/// ones.
 fn bounded_warnings(warnings: &[String]) -> Vec<String> {
     let mut seen = BTreeSet::new();
-    // Go makes no header of a text with a control character.
+    // Go does not send a header with a control character.
     let fits = |text: &&String| !text.is_empty() && !text.chars().any(char::is_control);
     let warnings: Vec<&String> =
         warnings.iter().filter(fits).filter(|text| seen.insert(text.as_str())).collect();
@@ -99,7 +100,7 @@ fn bounded_warnings(warnings: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// 406 where the metadata of a list was asked for and there is one object, or the other way round.
+/// Fails with a 406 if the client asked for the metadata of a list and there is a single object, or the reverse.
 fn expect_form(
     representation: Representation,
     is_list: bool,
@@ -129,8 +130,8 @@ fn expect_form(
     Err(ApiError::new(406, "NotAcceptable", message))
 }
 
-/// An answer without a protobuf form is sent as JSON, and its content type says so: a DELETE of a custom
-/// resource that asked for a Status in protobuf and got the object.
+/// Falls back to JSON, with the matching content type, if the answer has no protobuf form: for example when a DELETE of a custom
+/// resource asked for a Status in protobuf and the object is returned.
 fn json_if_impossible(representation: Representation, type_meta: &TypeMeta) -> Representation {
     if representation.encoding == Encoding::Protobuf
         && representation.form == Form::Object
@@ -142,7 +143,7 @@ fn json_if_impossible(representation: Representation, type_meta: &TypeMeta) -> R
     }
 }
 
-/// `299 - "text"`.
+/// Formats `299 - "text"`.
 fn warning_header(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 8);
     for c in text.chars() {
@@ -174,9 +175,9 @@ fn write_list(
     })
 }
 
-/// A Status of failure as an answer.
+/// Answers with a Status of failure.
 pub(crate) fn error_answer(error: &ApiError, request: &ApiRequest) -> Answer {
-    // An answer that cannot be what was asked for is JSON.
+    // If the requested representation is impossible, the error is sent as JSON.
     let representation = request.representation(Purpose::Status).unwrap_or(Representation::JSON);
     let representation = Representation { form: Form::Object, ..representation };
     let mut response = whole(render::value(&error.to_status(), representation), representation, false);

@@ -1,4 +1,4 @@
-//! Bodies of answers: whole, streamed in pieces, or a watch.
+//! Bodies of answers: complete, streamed in chunks, or a watch.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,20 +13,20 @@ use crate::encode::list::ListStream;
 use crate::exchange::watching::WatchStream;
 use crate::transport::streams::{CutOff, HeldBody};
 
-/// Bytes that a watch, or a stream of an extension, takes besides the piece that it sends.
+/// Memory of a watch, or of an extension's stream, in bytes, in addition to the chunk being sent.
 const STREAM_BYTES: usize = 16 * 1024;
-/// The Status of 429, written once.
+/// The Status of a 429, prepared in advance.
 const TOO_MANY_REQUESTS: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Too many requests, please try again later.","reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}"#;
 
 /// The body of an answer.
 pub(crate) enum AnswerBody {
-    /// All of it; empty after it was sent.
+    /// The complete body; empty once sent.
     Whole(Bytes),
-    /// A long list, written as it is sent.
+    /// A long list, encoded while it is sent.
     List(Box<ListStream>),
-    /// Events until the watch ends.
+    /// Events, until the watch ends.
     Watch(Box<WatchStream>),
-    /// Pieces that an extension makes as they are sent.
+    /// Chunks that an extension produces while they are sent.
     Stream(BoxStream<'static, Bytes>),
 }
 

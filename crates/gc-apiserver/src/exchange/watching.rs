@@ -1,4 +1,4 @@
-//! Watch streams: events of the registry as bytes, each written once per representation, however many watch.
+//! Watch streams: encodes the registry's events, each once per representation no matter how many clients watch.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::pin::Pin;
@@ -23,17 +23,17 @@ use crate::transport::stop::Stop;
 
 /// Period of bookmarks on an idle watch that allows them.
 const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
-/// Time of the last bookmark before the end of a watch.
+/// Time between the last bookmark and the end of a watch.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// Bytes that are gathered before they are passed to the connection.
+/// Number of bytes collected before they are passed to the connection.
 const PIECE: usize = 32 * 1024;
 /// Number of encoded events kept for other watches of the same change.
 const CACHE_SLOTS: usize = 512;
-/// Larger events are not kept.
+/// Maximum size of an encoded event that is kept, in bytes.
 const MAXIMUM_CACHED_FRAME: usize = 64 * 1024;
 
-/// Written events, by object and representation. Watches of the same change come within moments of each
-/// other, so a small table in which newer entries replace older ones is all it takes.
+/// Encoded events, by object and representation. Watches of the same change follow within moments of each other, so a small table
+/// in which newer entries replace older ones suffices.
 pub(crate) struct FrameCache {
     slots: Vec<Mutex<Option<CachedFrame>>>,
     hasher: RandomState,
@@ -73,7 +73,7 @@ impl FrameCache {
         }) {
             return Ok(cached.frame.clone());
         }
-        // Written under the lock: of many watches that wake at once, one writes and the others take it.
+        // Encoded under the lock: of many watches that wake at once, one encodes and the others reuse the result.
         let frame = Bytes::from(write()?);
         if frame.len() <= MAXIMUM_CACHED_FRAME {
             let object = Arc::clone(object);
@@ -95,15 +95,15 @@ pub(crate) struct WatchSetup {
     pub(crate) kind: String,
     /// Table form, if asked for.
     pub(crate) table: Option<(Table, IncludeObject)>,
-    /// When the watch ends.
+    /// Duration of the watch.
     pub(crate) timeout: Duration,
     /// True if the client wants bookmarks.
     pub(crate) bookmarks: bool,
-    /// Shared frames.
+    /// Encoded events shared among watches.
     pub(crate) cache: Arc<FrameCache>,
-    /// Ends all watches.
+    /// Signal that ends all watches.
     pub(crate) stop: Stop,
-    /// Counted while it lives.
+    /// Counts the watch while it lives.
     pub(crate) _guard: crate::metrics::WatchGuard,
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct WatchStream {
 }
 
 impl WatchStream {
-    /// Starts the clock of a watch.
+    /// Creates a watch stream, and starts its timers.
     pub(crate) fn new(setup: WatchSetup) -> Self {
         let now = Instant::now();
         let deadline = now + setup.timeout;
@@ -144,7 +144,7 @@ impl WatchStream {
         self.timer.as_mut().reset(self.next_bookmark.map_or(self.deadline, |next| next.min(self.deadline)));
     }
 
-    /// The next bytes; `None` ends the watch.
+    /// Returns the next bytes; `None` ends the watch.
     pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if self.ended {
             return Poll::Ready(None);
@@ -211,7 +211,7 @@ impl WatchStream {
         Poll::Pending
     }
 
-    /// One event as bytes. An object that cannot be read becomes an ERROR event.
+    /// Encodes one event. An unreadable object becomes an ERROR event.
     fn frame(&mut self, event: &WatchEvent) -> Bytes {
         let (event_type, object) = match event {
             WatchEvent::Added(object) => ("ADDED", object),
@@ -224,7 +224,7 @@ impl WatchStream {
         };
         let representation = self.setup.representation;
         if representation.form == Form::Metadata && representation.of_list {
-            // No event is a list: upstream ends the watch with the first one, without a word.
+            // An event cannot be a list: upstream silently ends the watch at the first one.
             self.ended = true;
             return Bytes::new();
         }
@@ -291,7 +291,7 @@ impl WatchStream {
     }
 }
 
-/// A document as Go writes it.
+/// Formats a document as Go does.
 fn in_order(document: &Value) -> Vec<u8> {
     let mut written = Vec::new();
     if write_json(&mut written, &InOrder::of(document)).is_err() {

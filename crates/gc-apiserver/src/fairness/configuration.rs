@@ -10,12 +10,12 @@ use serde_json::Value;
 
 /// Name of the level that never waits.
 const EXEMPT: &str = "exempt";
-/// Name of the level of what no schema matches.
+/// Name of the level for requests that no schema matches.
 const CATCH_ALL: &str = "catch-all";
-/// Queues of a level at most.
+/// Maximum number of queues per level.
 const MAXIMUM_QUEUES: usize = 10_000;
 
-/// The properties of a request that schemas match.
+/// Properties of a request that schemas match on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RequestProperties<'a> {
     /// A resource; the namespace is empty for cluster-scoped ones and across namespaces.
@@ -24,7 +24,7 @@ pub(crate) enum RequestProperties<'a> {
     Path { verb: &'a str, path: &'a str },
 }
 
-/// Where a request belongs.
+/// Classification of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flow {
     /// Name of the flow schema.
@@ -35,14 +35,14 @@ pub(crate) struct Flow {
     pub(crate) level_uid: Arc<str>,
     /// Name of the priority level.
     pub(crate) level: Arc<str>,
-    /// True if the level never waits.
+    /// True if requests of the level never wait.
     pub(crate) exempt: bool,
     /// Distinguishes the flows of one level.
     pub(crate) hash: u64,
 }
 
 impl Flow {
-    /// The headers that name the schema and the level of a request.
+    /// Returns the headers that name the schema and the level of a request.
     pub(crate) fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let all = [
             ("x-kubernetes-pf-flowschema-uid", &*self.schema_uid),
@@ -57,7 +57,7 @@ impl Flow {
 pub(crate) struct Level {
     pub(crate) uid: Arc<str>,
     pub(crate) exempt: bool,
-    /// Its share of the places, relative to the shares of the other levels.
+    /// Share of the seats, relative to the shares of the other levels.
     pub(crate) shares: u64,
     /// Percentage of its seats that other levels may borrow.
     pub(crate) lendable_percent: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Level {
     pub(crate) queues: Option<Queues>,
 }
 
-/// Where what finds no place waits.
+/// Queues for requests that find no seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Queues {
     pub(crate) count: usize,
@@ -92,7 +92,7 @@ enum Distinguisher {
     Namespace,
 }
 
-/// Schemas and levels.
+/// Flow schemas and priority levels.
 #[derive(Debug)]
 pub(crate) struct Configuration {
     schemas: Vec<Schema>,
@@ -114,7 +114,7 @@ fn number(value: &Value, name: &str, default: u64) -> u64 {
 }
 
 impl Configuration {
-    /// Of the stored objects. Without any, upstream's defaults apply; the two that are mandatory always do.
+    /// Reads the stored objects. Without any, upstream's defaults apply; the two mandatory levels always do.
     pub(crate) fn new(schemas: &[Value], levels: &[Value]) -> Self {
         let (mut all_schemas, mut all_levels) = (schemas.to_vec(), levels.to_vec());
         let nothing_stored = schemas.is_empty() && levels.is_empty();
@@ -134,13 +134,13 @@ impl Configuration {
             .map(|level| (Arc::from(text(level, "/metadata/name")), Level::of(level)))
             .collect();
         let mut schemas: Vec<Schema> = all_schemas.iter().map(Schema::of).collect();
-        // A schema whose level is missing would leave its requests without a place.
+        // Requests of a schema whose level is missing would have no seats.
         schemas.retain(|schema| levels.contains_key(&schema.level));
         schemas.sort_by(|one, other| (one.precedence, &one.name).cmp(&(other.precedence, &other.name)));
         Self { schemas, levels }
     }
 
-    /// The flow of a request. `seed` makes the hashes of this process its own.
+    /// Returns the flow of a request. `seed` makes hashes specific to this process.
     pub(crate) fn classify(&self, user: &UserInfo, about: RequestProperties<'_>, seed: u64) -> Flow {
         let found = self.schemas.iter().find(|schema| schema.matches(user, about));
         let level = found.map_or_else(|| CATCH_ALL.into(), |schema| Arc::clone(&schema.level));
@@ -173,7 +173,7 @@ impl Level {
         let spec = &object["spec"];
         let limited = &spec["limited"];
         let exempt = text(spec, "/type") == "Exempt";
-        // An exempt level has no share unless it says so.
+        // An exempt level has no share unless it configures one.
         let (shared, default_shares) = if exempt { (&spec["exempt"], 0) } else { (limited, 30) };
         let queuing = &limited["limitResponse"]["queuing"];
         let queues = (text(limited, "/limitResponse/type") == "Queue").then(|| {
@@ -196,7 +196,7 @@ fn items<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     value.get(name).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Reports whether a list of a rule names something, or everything.
+/// Reports whether a rule's list contains a name or the wildcard.
 fn names(rule: &Value, list: &str, wanted: &str) -> bool {
     items(rule, list).any(|item| item == "*" || item == wanted)
 }

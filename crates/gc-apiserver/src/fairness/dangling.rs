@@ -1,8 +1,8 @@
-//! The condition of a flow schema that says whether its priority level exists.
+//! The condition of a flow schema that reports whether its priority level exists.
 
 use serde_json::{Value, json};
 
-/// Names and new statuses of the schemas whose condition is not what it should be.
+/// Returns the names and new statuses of the schemas whose condition is out of date.
 pub(crate) fn changed(schemas: &[Value], levels: &[Value], now: jiff::Timestamp) -> Vec<(String, Value)> {
     let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let levels: Vec<String> = levels.iter().map(name).collect();

@@ -1,44 +1,44 @@
 //! Seats of the priority levels, and fair queues for requests that find none free.
 //!
-//! Each level has places of its own; the part that it may lend is a common pool, from which any level may take beyond
-//! its own. What a level does not lend is always there for it, so that no level can starve another. In a level, the
-//! requests of a flow wait in the shortest of the few queues that its hash deals it, and queues are served in turn, so
-//! that one busy flow leaves most queues to the others.
+//! Each level has seats of its own. The part that it may lend forms a common pool, from which any level may take more than its own.
+//! Seats that a level does not lend are always available to it, so no level can starve another. Within a level, the requests of a
+//! flow wait in the shortest of the few queues that its hash deals it, and queues are served in turn, so one busy flow leaves most
+//! queues to the others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::configuration::{Configuration, Flow, Level, Queues};
 
-/// A request that waits.
+/// Identifies a waiting request.
 pub(crate) type Ticket = u64;
 
 /// Decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// It has its places.
+    /// The request has its seats.
     Seated,
-    /// It waits; [`Seats::release`] returns it when it has its places.
+    /// The request waits; [`Seats::release`] returns its ticket once it has its seats.
     Waits(Ticket),
-    /// There is no place, not even to wait.
+    /// There is no seat for the request, and no room to wait.
     Refused(Refusal),
 }
 
-/// Why a request was refused, or stopped waiting.
+/// Reason why a request was refused, or stopped waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The seats are taken, and the level has no queues.
     NoSeat,
     /// Its queue is full.
     QueueFull,
-    /// It waited too long.
+    /// The request waited too long.
     TimedOut,
-    /// Its client went away while it waited.
+    /// The client disconnected while the request waited.
     Cancelled,
 }
 
 impl Refusal {
-    /// Upstream's code in metrics.
+    /// Returns the code that upstream uses in metrics.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::NoSeat => "concurrency-limit",
@@ -49,28 +49,28 @@ impl Refusal {
     }
 }
 
-/// Places and queues.
+/// Seats and queues of all levels.
 #[derive(Debug)]
 pub(crate) struct Seats {
     total: usize,
-    /// Maximum number of waiting requests in all.
+    /// Maximum number of waiting requests over all levels.
     most_waiting: usize,
     waiting: usize,
     pool: usize,
     levels: BTreeMap<Arc<str>, LevelSeats>,
     next_ticket: Ticket,
-    /// The level that is served first when seats become free; rotates, so that none is always last.
+    /// Level that is served first when seats become free; rotates, so that none is always last.
     turn: usize,
 }
 
-/// The places of a priority level, as upstream counts them.
+/// Seats of a priority level, as upstream counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Its share of all places.
+    /// The level's share of all seats.
     pub(crate) nominal: usize,
-    /// Seats that it never lends.
+    /// Seats that the level never lends.
     pub(crate) lower: usize,
-    /// Its share, and what it may borrow.
+    /// The level's share, plus the seats that it may borrow.
     pub(crate) upper: usize,
 }
 
@@ -91,14 +91,14 @@ impl Limits {
 struct LevelSeats {
     exempt: bool,
     limits: Limits,
-    /// Places that no other level can use.
+    /// Seats that no other level can use.
     own: usize,
-    /// The most that it may use, with those of the pool.
+    /// Maximum number of seats that the level may use, including those of the pool.
     most: usize,
     in_use: usize,
     shape: Option<Queues>,
     queues: Vec<VecDeque<WaitingRequest>>,
-    /// The queue that is served next.
+    /// Queue that is served next.
     turn: usize,
 }
 
@@ -115,7 +115,7 @@ impl LevelSeats {
 }
 
 impl Seats {
-    /// `total` places, and no more than `most_waiting` requests that wait.
+    /// Creates `total` seats; at most `most_waiting` requests can wait.
     pub(crate) fn new(total: usize, most_waiting: usize, configuration: &Configuration) -> Self {
         let mut seats = Self {
             total,
@@ -130,7 +130,7 @@ impl Seats {
         seats
     }
 
-    /// Takes over a configuration. Returns who has places now.
+    /// Applies a configuration. Returns the tickets that have seats now.
     pub(crate) fn configure(&mut self, configuration: &Configuration) -> Vec<Ticket> {
         let shares: u64 = configuration.levels.values().map(|level| level.shares).sum();
         self.pool = 0;
@@ -163,12 +163,12 @@ impl Seats {
         self.fill()
     }
 
-    /// Returns the seats of a request, at most those of its level, or it would wait forever.
+    /// Returns the number of seats of a request, at most those of its level; otherwise it would wait forever.
     pub(crate) fn width(&self, flow: &Flow, wanted: usize) -> usize {
         self.levels.get(&flow.level).map_or(1, |level| wanted.clamp(1, level.own.max(1)))
     }
 
-    /// Asks for the places of a request.
+    /// Requests seats.
     pub(crate) fn request(&mut self, flow: &Flow, width: usize) -> Decision {
         let Some(level) = self.levels.get(&flow.level) else { return Decision::Refused(Refusal::NoSeat) };
         let nobody_waits = level.queues.iter().all(VecDeque::is_empty);
@@ -195,7 +195,7 @@ impl Seats {
         Decision::Waits(ticket)
     }
 
-    /// Gives places back. Returns who has places now.
+    /// Gives seats back. Returns the tickets that have seats now.
     pub(crate) fn release(&mut self, flow: &Flow, width: usize) -> Vec<Ticket> {
         if let Some(level) = self.levels.get_mut(&flow.level) {
             level.in_use = level.in_use.saturating_sub(width);
@@ -203,7 +203,7 @@ impl Seats {
         self.fill()
     }
 
-    /// Stops waiting. False if the places were given already, and have to be released.
+    /// Stops waiting. Returns false if the seats were already given, in which case the caller must release them.
     pub(crate) fn give_up(&mut self, flow: &Flow, ticket: Ticket) -> bool {
         let Some(level) = self.levels.get_mut(&flow.level) else { return false };
         for queue in &mut level.queues {
@@ -216,7 +216,7 @@ impl Seats {
         false
     }
 
-    /// The places of each priority level that is configured.
+    /// Returns the seats of each configured priority level.
     pub(crate) fn limits<'a>(
         &'a self,
         configuration: &'a Configuration,
@@ -225,7 +225,7 @@ impl Seats {
         configured.map(|(name, level)| (name, level.limits))
     }
 
-    /// Requests that wait.
+    /// Returns the number of waiting requests.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
@@ -237,7 +237,7 @@ impl Seats {
         wanted <= level.most.max(1) && borrowed + more <= self.pool || level.in_use == 0
     }
 
-    /// Gives free places to those that wait: level by level, queue by queue, one after the other.
+    /// Gives free seats to waiting requests: level by level, queue by queue, in turn.
     fn fill(&mut self) -> Vec<Ticket> {
         let mut seated = Vec::new();
         if self.waiting == 0 {
@@ -274,7 +274,7 @@ impl Seats {
     }
 }
 
-/// The queues that a hash deals: as many different ones as the hand holds.
+/// Deals the queues for a hash: as many different ones as the hand holds.
 fn hand(hash: u64, shape: Queues) -> impl Iterator<Item = usize> {
     let mut rest = hash;
     let mut dealt: Vec<usize> = Vec::with_capacity(shape.hand);
@@ -282,7 +282,7 @@ fn hand(hash: u64, shape: Queues) -> impl Iterator<Item = usize> {
         let left = (shape.count - taken) as u64;
         let mut card = usize::try_from(rest % left).unwrap_or(0);
         rest = (rest / left) ^ rest.rotate_left(17);
-        // The card is counted among those that are left.
+        // The card's number counts only the cards that are left.
         dealt.sort_unstable();
         for other in &dealt {
             if card >= *other {
@@ -329,14 +329,14 @@ mod tests {
         // catch-all has 5 shares: 45 + 50 + 5.
         let mut seats = seats(&[level("low", 45, 80, 0), level("high", 50, 50, 0)]);
         let (low, high) = (flow("low", 1), flow("high", 2));
-        // 9 of its own, and all of the pool: 36 + 25.
+        // 9 of its own, and the entire pool: 36 + 25.
         assert_eq!(seated(&mut seats, &low, 200), 70);
         assert_eq!(seated(&mut seats, &high, 200), 25, "what high does not lend is there for it");
         assert_eq!(seated(&mut seats, &flow("exempt", 3), 500), 500, "and exempt requests need none");
         assert_eq!(seats.request(&flow("unknown", 4), 1), Decision::Refused(Refusal::NoSeat));
     }
 
-    /// Figures of a kube-apiserver with 600 places and the default configuration, and of one with further levels.
+    /// Figures from a kube-apiserver with 600 seats and the default configuration, and from one with further levels.
     #[test]
     fn the_places_of_a_level_are_those_that_it_has_upstream() {
         let of = |levels: &[Value]| -> BTreeMap<String, (usize, usize, usize)> {
@@ -379,7 +379,7 @@ mod tests {
             "two queues of three"
         );
         let Decision::Waits(mine) = seats.request(&other, 1) else { panic!("there is room to wait") };
-        // Queues are served in turn, so that it is among the first three.
+        // Queues are served in turn, so it is among the first three.
         let served: Vec<Ticket> = (0..3).flat_map(|_| seats.release(&busy, 1)).collect();
         assert!(served.contains(&mine), "{served:?} without {mine}");
     }
@@ -421,7 +421,7 @@ mod tests {
         let low = flow("low", 1);
         assert_eq!(seated(&mut seats, &low, 95), 95);
         assert_eq!(seats.request(&low, 1), Decision::Waits(0));
-        // The level is deleted while it is in use, and waiting requests get their turn when seats are free.
+        // The level is deleted while in use, and its waiting requests still get their turn when seats become free.
         let none = Configuration::new(&[], &[level("other", 95, 0, 0)]);
         assert_eq!(seats.configure(&none), Vec::<Ticket>::new());
         let served: Vec<Ticket> = (0..95).flat_map(|_| seats.release(&low, 1)).collect();

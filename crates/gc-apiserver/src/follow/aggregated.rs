@@ -1,4 +1,5 @@
-//! Keeps the table of aggregated servers what the stored APIServices say, and their conditions what checks find.
+//! Keeps the table of aggregated servers in step with the stored APIServices, and their conditions in step with the results of
+//! checks.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -25,9 +26,9 @@ use crate::work::Weight;
 
 const GROUP: &str = "apiregistration.k8s.io";
 const RESOURCE: &str = "apiservices";
-/// Period of the checks that nothing triggered.
+/// Period of checks without a trigger.
 const CHECK_PERIOD: Duration = Duration::from_secs(30);
-/// Servers that are checked at the same time.
+/// Maximum number of concurrent checks.
 const CHECKS_AT_ONCE: usize = 8;
 
 /// Reads the APIServices, and keeps following them in the background.
@@ -46,9 +47,9 @@ async fn follow_once(state: &Arc<State>) -> Result<(), ApiError> {
     let mut watches = vec![watch(state, GROUP, RESOURCE).await?];
     let mut checks = Checks::new(state);
     loop {
-        // Deleted or redirected services end before any check, which may take minutes.
+        // Deleted or redirected services take effect before any check, which may take minutes.
         let table = read(state).await?;
-        // Services and endpoints are followed only while an APIService names one.
+        // Services and endpoints are only followed while an APIService names one.
         if table.is_empty() {
             watches.truncate(1);
         } else if watches.len() == 1 {
@@ -56,7 +57,7 @@ async fn follow_once(state: &Arc<State>) -> Result<(), ApiError> {
             watches.push(watch(state, "discovery.k8s.io", "endpointslices").await?);
         }
         checks.plan(&table);
-        // A round of checks follows a change, or the end of the period.
+        // A round of checks follows a change or the end of the period.
         let period = if table.is_empty() { Duration::MAX } else { CHECK_PERIOD };
         tokio::select! {
             never = checks.run() => match never {},
@@ -64,7 +65,7 @@ async fn follow_once(state: &Arc<State>) -> Result<(), ApiError> {
                 changed.unwrap_or(Ok(()))?;
             }
         }
-        // Changes seldom come alone: those of one moment are handled together.
+        // Changes seldom come alone, so those of one moment are handled together.
         tokio::time::sleep(follow::MOMENT).await;
         while let Some(more) = changed(&mut watches, &table).now_or_never() {
             more?;
@@ -72,7 +73,7 @@ async fn follow_once(state: &Arc<State>) -> Result<(), ApiError> {
     }
 }
 
-/// The checks that are due and those that run. A change interrupts none of them, and nothing waits for all of them.
+/// Checks that are due and checks in progress. A change interrupts none of them, and nothing waits for all of them.
 struct Checks {
     state: Arc<State>,
     due: VecDeque<Key>,
@@ -95,7 +96,7 @@ impl Checks {
         }
     }
 
-    /// Checks what is due, for as long as it is polled.
+    /// Runs the checks that are due, for as long as it is polled.
     async fn run(&mut self) -> Infallible {
         loop {
             while self.running.len() < CHECKS_AT_ONCE
@@ -110,7 +111,7 @@ impl Checks {
     }
 }
 
-/// Checks a server; what is found is published, and becomes its condition, if it is still the same server.
+/// Checks a server, publishes the result, and writes it as the server's condition, unless the server has been replaced.
 async fn check_one(state: Arc<State>, key: Key) {
     let Some(service) = state.aggregator.table().get(&key).cloned() else { return };
     let (availability, resources) = check(&state, &service).await;
@@ -135,7 +136,7 @@ async fn watch(state: &Arc<State>, group: &'static str, resource: &'static str) 
         .await
 }
 
-/// Waits until something changes that the table depends on.
+/// Waits until something changes that affects the table.
 async fn changed(watches: &mut [Watch], table: &Table) -> Result<(), ApiError> {
     std::future::poll_fn(|context| poll_changed(watches, table, context)).await
 }
@@ -163,7 +164,7 @@ fn poll_changed(
     Poll::Pending
 }
 
-/// Reports whether a Service or EndpointSlice is that of an aggregated server.
+/// Reports whether a Service or EndpointSlice belongs to an aggregated server.
 fn is_behind(metadata: &Value, table: &Table) -> bool {
     let label = &metadata["labels"]["kubernetes.io/service-name"];
     table.services().any(|service| {
@@ -172,13 +173,13 @@ fn is_behind(metadata: &Value, table: &Table) -> bool {
     })
 }
 
-/// Reads the table, and publishes it with what is known of its servers.
+/// Reads the table, and publishes it with the known check results of its servers.
 async fn read(state: &Arc<State>) -> Result<Arc<Table>, ApiError> {
     let objects = state.perform(Weight::ReadMany, |state| follow::list(state, GROUP, RESOURCE)).await?;
     Ok(state.aggregator.change(|before| Table::read(&objects, before)))
 }
 
-/// Writes the condition of an APIService, if it is another one than before.
+/// Writes the condition of an APIService, if it has changed.
 async fn report(state: &Arc<State>, service: &ApiService) -> Result<(), ApiError> {
     let (service, availability) = (service.clone(), service.availability.clone());
     let name = service.name.clone();
@@ -204,7 +205,7 @@ async fn report(state: &Arc<State>, service: &ApiService) -> Result<(), ApiError
                 }
                 let body = RequestBody::from(object);
                 match registry.handle(&status, Operation::Update(body, WriteOptions::default()), context) {
-                    // It was changed or deleted meanwhile, and is checked again for that.
+                    // The APIService was changed or deleted in the meantime, and that change triggers another check.
                     Err(error) if matches!(error.code, 404 | 409) => Ok(()),
                     other => other.map(drop),
                 }
@@ -213,7 +214,7 @@ async fn report(state: &Arc<State>, service: &ApiService) -> Result<(), ApiError
         .await
 }
 
-/// Puts a condition in the place of that of its type; `false` if it says the same.
+/// Replaces the condition of the same type; returns `false` if nothing changes.
 fn set_condition(object: &mut Value, mut found: Value, now: jiff::Timestamp) -> bool {
     let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let before = conditions.iter().find(|condition| condition["type"] == found["type"]);

@@ -1,4 +1,4 @@
-//! Keeps the configuration of priority and fairness what the stored objects say.
+//! Keeps the configuration of priority and fairness in step with the stored objects.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ async fn read(state: &Arc<State>) -> Result<(), ApiError> {
     state.work.configure(Configuration::new(&schemas, &levels));
     for (name, status) in dangling::changed(&schemas, &levels, state.clock.now()) {
         let written = state.perform(Weight::Write, move |state| write_status(state, &name, &status)).await;
-        // A concurrent change of the schema caused an event of its own, so a conflict needs no retry.
+        // A concurrent change to the schema triggers its own event, so a conflict needs no retry.
         if let Err(error) = written
             && !matches!(error.code, 404 | 409)
         {
@@ -54,7 +54,7 @@ async fn read(state: &Arc<State>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Applies a status to a schema, as the manager that upstream has for it.
+/// Applies a status to a schema, with the field manager that upstream uses.
 fn write_status(state: &State, name: &str, status: &Value) -> Result<(), ApiError> {
     let target = RequestTarget {
         name: name.into(),
@@ -71,7 +71,7 @@ fn write_status(state: &State, name: &str, status: &Value) -> Result<(), ApiErro
     state.as_server(MANAGER, |registry, context| registry.handle(&target, operation, context)).map(drop)
 }
 
-/// Reads again whenever something changes, until the watch ends.
+/// Reads the configuration again on every change, until the watch ends.
 async fn follow_once(state: &Arc<State>, resource: &'static str) -> Result<(), ApiError> {
     let mut watch: Watch = state
         .perform(Weight::ReadMany, move |state| {
@@ -85,7 +85,7 @@ async fn follow_once(state: &Arc<State>, resource: &'static str) -> Result<(), A
             return Err(error);
         }
         read(state).await?;
-        // Changes seldom come alone: those of a moment are read once.
+        // Changes seldom come alone, so those of one moment are read once.
         tokio::time::sleep(follow::MOMENT).await;
         let mut is_newer = false;
         while let Some(Some(event)) = std::future::poll_fn(|cx| watch.poll_next(cx)).now_or_never() {

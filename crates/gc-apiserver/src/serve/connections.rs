@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::transport::query::Query;
 
-/// The kind and the document of the options of a connection; `None` for what only reads, such as a log.
+/// Returns the kind and the document of a connection's options; `None` for a subresource that only reads, such as a log.
 pub(crate) fn options(target: &RequestTarget, query: &Query) -> Option<(BodyKind, Value)> {
     let kind = match (&*target.resource.resource, target.subresource.as_str()) {
         ("pods", "exec") => "PodExecOptions",

@@ -1,4 +1,4 @@
-//! Discovery: which groups, versions and resources there are, in the old form and in the aggregated one.
+//! Discovery of groups, versions and resources, in the unaggregated and in the aggregated form.
 
 use bytes::Bytes;
 use gc_registry::error::ApiError;
@@ -20,7 +20,7 @@ pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) 
     let catalog = state.registry.catalog();
     let table = state.aggregator.table();
     let served = ServedApis { catalog: &catalog, table: &table };
-    // The groups are served whatever the method; the other documents answer GET alone.
+    // The groups are served for any method, the other documents for GET only.
     let reading = request.method == Method::GET;
     if !reading && *path == DiscoveryPath::CoreVersions {
         return Err(ApiError::method_not_allowed());
@@ -29,7 +29,7 @@ pub(crate) fn answer(state: &State, request: &ApiRequest, path: &DiscoveryPath) 
         DiscoveryPath::CoreVersions | DiscoveryPath::Groups => {
             let core = *path == DiscoveryPath::CoreVersions;
             let accept = request.header(&ACCEPT).unwrap_or_default();
-            // The core group is served by the router, which wants a name that it knows first.
+            // The core group is served by the router, which first requires a media type that it knows.
             let form = aggregated_form(accept, request.is_pretty())
                 .filter(|_| !core || is_nameable(&media_ranges(accept)));
             match form {

@@ -57,7 +57,7 @@ pub(crate) async fn answer(
     Ok(answer)
 }
 
-/// A path as extensions know it.
+/// Returns a path in the form that extensions expect.
 pub(crate) fn trimmed(path: &str) -> &str {
     path.trim_end_matches('/')
 }

@@ -1,4 +1,4 @@
-//! Requests sent on to aggregated servers, under the name of who made them.
+//! Forwards requests to aggregated servers, on behalf of the user who made them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,24 +26,25 @@ use crate::transport::dial::{Connection, Peer, dial};
 use crate::transport::path::{self, Route};
 use crate::work::Weight;
 
-/// The time that a server has until the answer to a request without a deadline begins.
+/// Time within which the answer to a request without a deadline must begin.
 const ANSWER_PATIENCE: Duration = Duration::from_mins(1);
 /// Maximum duration of one availability check.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);
-/// The largest discovery document that is taken, in bytes.
+/// Maximum size of a discovery document, in bytes.
 const LARGEST_DISCOVERY: usize = 3 * 1024 * 1024;
 
-/// Subresources that are connections, which last for as long as both sides wish.
+/// Subresources that are connections, which last for as long as both sides want.
 const CONNECTIONS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// Headers that are about one connection, or that another server must not see.
+/// Reports whether a header belongs to one connection, or must be hidden from another server.
 fn stays_here(name: &HeaderName) -> bool {
     [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE]
         .contains(name)
         || matches!(name.as_str(), "keep-alive" | "proxy-connection")
 }
 
-/// Headers by which somebody would be believed to be somebody else, those among them by which proxies name users here.
+/// Reports whether a header could make the other server believe in another user, including the headers by which proxies name users
+/// here.
 fn claims_a_user(name: &HeaderName, proxies: Option<&RequestHeaders>) -> bool {
     *name == AUTHORIZATION
         || name.as_str().starts_with("impersonate-")
@@ -51,7 +52,7 @@ fn claims_a_user(name: &HeaderName, proxies: Option<&RequestHeaders>) -> bool {
         || proxies.is_some_and(|proxies| proxies.names_a_user(name))
 }
 
-/// A key of extra attributes as part of the name of a header: what no name may contain is percent-encoded.
+/// Escapes a key of extra attributes for use in the name of a header: characters that no name may contain are percent-encoded.
 fn escaped(key: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte);
     key.bytes()
@@ -59,7 +60,7 @@ fn escaped(key: &str) -> String {
         .collect()
 }
 
-/// The headers that name a user.
+/// Returns the headers that name a user.
 fn user_headers(user: &UserInfo) -> Result<HeaderMap, http::Error> {
     let mut headers = HeaderMap::new();
     let mut add = |name: String, value: &str| -> Result<(), http::Error> {
@@ -81,7 +82,7 @@ fn user_headers(user: &UserInfo) -> Result<HeaderMap, http::Error> {
     Ok(headers)
 }
 
-/// 503 as upstream's proxy answers it.
+/// Answers with a 503 like that of upstream's proxy.
 fn unavailable(why: &str) -> Answer {
     let code = StatusCode::SERVICE_UNAVAILABLE;
     let mut answer = text_answer(code, "text/plain; charset=utf-8", format!("{why}\n"));
@@ -89,7 +90,7 @@ fn unavailable(why: &str) -> Answer {
     answer
 }
 
-/// Where the server behind a Service is; else the condition that says so.
+/// Returns the address of the server behind a Service, or the condition that explains why there is none.
 async fn peer(state: &Arc<State>, service: &ApiService) -> Result<Peer, Availability> {
     let (namespace, name, port) = service.service.clone();
     let asked = (namespace.clone(), name.clone());
@@ -119,7 +120,7 @@ async fn peer(state: &Arc<State>, service: &ApiService) -> Result<Peer, Availabi
     }
 }
 
-/// Sends a request on, and its answer back.
+/// Forwards a request, and returns its answer.
 pub(crate) async fn forward(
     state: &Arc<State>,
     request: &mut ApiRequest,
@@ -192,7 +193,7 @@ async fn send(
     Ok((connection, response))
 }
 
-/// The answer, as it arrives and until its deadline, if it has one; what it needs is held until its end.
+/// Passes the answer on as it arrives, until the deadline if there is one; `T` is held until the end.
 fn answer<T: Send + 'static>(
     state: &State,
     response: http::Response<Incoming>,
@@ -230,7 +231,7 @@ fn answer<T: Send + 'static>(
     answer
 }
 
-/// Asks a server for its resources: whether it is available, and what it answered.
+/// Checks a server by requesting its resources. Returns its availability and its answer.
 pub(crate) async fn check(
     state: &Arc<State>,
     service: &ApiService,

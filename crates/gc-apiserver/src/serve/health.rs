@@ -1,4 +1,4 @@
-//! The paths that are no resources: health, version, metrics, the key set of service-account tokens.
+//! Paths that are not resources: health, version, metrics, the key set of service-account tokens.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
@@ -22,7 +22,7 @@ use crate::work::Weight;
 const CHECKS: [&str; 4] = ["ping", "log", "loopback-serving-certificate", "etcd"];
 /// Checks that only readiness includes.
 const READINESS_CHECKS: [&str; 2] = ["informer-sync", "shutdown"];
-/// Names of the checks of kube-apiserver's post-start hooks. Here it is done before the first answer.
+/// Names of the checks for kube-apiserver's post-start hooks. This server finishes that work before its first answer.
 const HOOKS: [&str; 31] = [
     "poststarthook/start-apiserver-admission-initializer",
     "poststarthook/generic-apiserver-start-informers",
@@ -57,16 +57,16 @@ const HOOKS: [&str; 31] = [
     "poststarthook/apiservice-openapiv3-controller",
 ];
 
-/// Paths that lead nowhere with a slash behind them.
+/// Paths that do not exist with a trailing slash.
 const UNSLASHED: [&str; 6] = ["/healthz", "/livez", "/readyz", "/metrics", "/flagz", "/statusz"];
 
-/// The checks of an endpoint.
+/// Returns the names of an endpoint's checks.
 fn checks(endpoint: &str) -> impl Iterator<Item = &'static str> {
     let readiness: &[&str] = if endpoint == "readyz" { &READINESS_CHECKS } else { &[] };
     CHECKS.iter().chain(readiness).chain(&HOOKS).copied()
 }
 
-/// Runs all checks once, so that their metrics are there before anybody asks for health.
+/// Runs all checks once, so that their metrics exist before the first health request.
 pub(crate) fn check_once(state: &State) {
     let problem = state.registry.storage_health().err();
     for endpoint in ["livez", "readyz"] {
@@ -76,7 +76,7 @@ pub(crate) fn check_once(state: &State) {
     }
 }
 
-/// Answers the path of a request.
+/// Answers a request for one of these paths.
 pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<Answer, ApiError> {
     let trimmed = request.path.trim_end_matches('/');
     // Other paths may end in a slash.
@@ -89,9 +89,9 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
     }
     let reading = matches!(request.method, Method::GET | Method::HEAD);
     match parts.as_slice() {
-        // Health checks are answered whatever the method.
+        // Health checks accept any method.
         ["healthz" | "livez" | "readyz", ..] => {
-            // A restart frees no space: a full disk ends readiness, and not life.
+            // A restart frees no space, so a full disk ends readiness but not liveness.
             let is_readiness = parts.first() == Some(&"readyz");
             let storage = state
                 .perform(Weight::Read, move |state| {
@@ -99,7 +99,7 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
                     let problem = error
                         .filter(|error| is_readiness || *error != StorageError::Full)
                         .map(|error| error.to_string());
-                    // A restart could not read its configuration either.
+                    // A restart could not read the configuration either.
                     Ok(problem.or_else(|| state.registry.configuration_problem().filter(|_| is_readiness)))
                 })
                 .await?;
@@ -107,7 +107,7 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
         }
         ["flagz"] => Page::Flags.answer(&state.facts, request),
         ["statusz"] => Page::Status.answer(&state.facts, request),
-        // Upstream forgets what it counted where it is asked to delete that.
+        // Upstream resets these counters on a DELETE.
         ["metrics", "slis"] if request.method != Method::DELETE => {
             Ok(metrics(state, request, state.metrics.service_levels(request.header(&ACCEPT))))
         }
@@ -158,7 +158,7 @@ pub(crate) async fn answer(state: &Arc<State>, request: &ApiRequest) -> Result<A
     }
 }
 
-/// Routes of upstream's router have one representation, and take no body of another.
+/// Refuses requests for other media types: routes of upstream's router have a single representation, and accept no body of another.
 fn refuse_other_types(request: &ApiRequest, produced: &str) -> Result<(), ApiError> {
     let content_type = request.header(&CONTENT_TYPE).unwrap_or_default();
     let given = content_type.split(';').next().unwrap_or_default().trim();
@@ -172,7 +172,7 @@ fn refuse_other_types(request: &ApiRequest, produced: &str) -> Result<(), ApiErr
     Err(negotiate::not_acceptable_to_router(produced))
 }
 
-/// Metrics, compressed for whoever takes that, however few they are.
+/// Answers with metrics, compressed regardless of their size if the client accepts that.
 fn metrics(state: &State, request: &ApiRequest, (content_type, text): (&'static str, String)) -> Answer {
     let packed = request.takes_gzip().then(|| gzipped(text.as_bytes())).flatten();
     let mut answer = match packed {
@@ -183,13 +183,13 @@ fn metrics(state: &State, request: &ApiRequest, (content_type, text): (&'static 
     answer
 }
 
-/// An answer that may be kept for an hour, as upstream has it for what verifies tokens.
+/// Marks an answer as cacheable for an hour, as upstream does for documents that verify tokens.
 fn for_an_hour(mut answer: Answer) -> Answer {
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
     answer
 }
 
-/// `/`: the paths that there are.
+/// Answers `/` with the list of paths.
 fn root(state: &State, request: &ApiRequest) -> Answer {
     let catalog = state.registry.catalog();
     let mut paths: Vec<String> = ["/api", "/api/v1", "/apis", "/apis/"].map(str::to_owned).to_vec();
@@ -216,7 +216,7 @@ fn root(state: &State, request: &ApiRequest) -> Answer {
     request.document(render::value(&json!({"paths": paths}), Representation::JSON).into(), "application/json")
 }
 
-/// Operating system and architecture under the names that Kubernetes has for them.
+/// Returns operating system and architecture under the names that Kubernetes uses.
 fn platform() -> String {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -242,14 +242,14 @@ fn version(request: &ApiRequest) -> Answer {
     request.document(DOCUMENT.get_or_init(written).clone(), "application/json")
 }
 
-/// A plain text that browsers must take for nothing else.
+/// Answers with plain text that browsers must not interpret as anything else.
 fn checked(code: StatusCode, text: impl Into<Bytes>) -> Answer {
     let mut answer = text_answer(code, PLAIN, text);
     answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
 }
 
-/// The report of an endpoint whose checks all pass: one for everybody who asks, however many do and hold on to it.
+/// Returns the report of an endpoint whose checks all pass. It is shared, so slow clients cost no memory.
 fn passed(endpoint: &str) -> Bytes {
     static REPORTS: [OnceLock<Bytes>; 3] = [const { OnceLock::new() }; 3];
     let [health, life, readiness] = &REPORTS;

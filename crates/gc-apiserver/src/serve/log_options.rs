@@ -4,7 +4,7 @@ use gc_registry::error::{ApiError, CauseReason, FieldError};
 
 use crate::transport::query::Query;
 
-/// Refuses options that no log can be read with, before it is known whether the pod is there.
+/// Refuses invalid options, before checking whether the pod exists.
 pub(crate) fn check(query: &Query, pod: &str) -> Result<(), ApiError> {
     let (tail, limit, since) =
         (query.integer("tailLines")?, query.integer("limitBytes")?, query.integer("sinceSeconds")?);
@@ -33,7 +33,7 @@ pub(crate) fn check(query: &Query, pod: &str) -> Result<(), ApiError> {
     if since.is_none() || time.is_empty() {
         positive("sinceSeconds", since);
     } else {
-        // Upstream names the options as a whole so.
+        // Upstream attributes this error to the options as a whole.
         let why = "Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified";
         refuse("[]", CauseReason::Forbidden, why.into());
     }

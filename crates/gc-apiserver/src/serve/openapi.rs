@@ -27,7 +27,7 @@ pub(crate) async fn answer(
     if request.path == "/openapi/v2/" {
         return Ok(Some(page_not_found()));
     }
-    // Documents are answered whatever the method, and an unknown one of version 3 with nothing at all.
+    // Documents accept any method, and an unknown one of version 3 gets an empty answer.
     let is_three = matches!(which, DocumentName::Three(_));
     let is_folder = request.path == "/openapi/v3/";
     if is_folder || (is_three && which.hash(&state.registry.catalog()).is_none()) {
@@ -59,14 +59,14 @@ pub(crate) async fn answer(
     Ok(Some(tagged(request, document, which.content_type())))
 }
 
-/// An answer of a code alone.
+/// Answers with a status code alone.
 fn nothing(code: StatusCode) -> Answer {
     let mut answer = text_answer(code, JSON, Bytes::new());
     answer.headers_mut().remove(CONTENT_TYPE);
     answer
 }
 
-/// The document in the first form that the client takes; the index has one form, whatever the client takes.
+/// Returns the document in the first form that the client accepts; the index has one form, whatever the client accepts.
 fn negotiated(which: DocumentName, accept: &str) -> Option<DocumentName> {
     if which == DocumentName::Index {
         return Some(which);
@@ -87,7 +87,8 @@ fn negotiated(which: DocumentName, accept: &str) -> Option<DocumentName> {
     None
 }
 
-/// A document with its tag; where the client has it already, what HTTP has for that: 304 for reading, 412 otherwise.
+/// Answers with a document and its tag. If the client already has that version, answers as HTTP requires: with 304 for reads,
+/// otherwise with 412.
 fn tagged(request: &ApiRequest, document: Document, content_type: &'static str) -> Answer {
     let tag = format!("\"{}\"", document.hash);
     let is_known = |tags: &str| tags.split(',').any(|one| one.trim() == tag || one.trim() == "*");

@@ -1,4 +1,4 @@
-//! A request to the registry: parsed from the wire first, and decoded off the async threads.
+//! A request to the registry: parsed first, and decoded outside the async threads.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crate::exchange::ApiRequest;
 use crate::transport::bodies::Bodies;
 use crate::work::{self, Weight};
 
-/// A request whose body has arrived, and has not been decoded yet.
+/// A request whose body has arrived but has not been decoded.
 pub(crate) struct PendingOperation {
     kind: String,
-    /// The resource of a body that is one of its objects, where it is a custom one.
+    /// The resource, if the body is an object of a custom resource.
     custom: Option<Arc<ResourceDefinition>>,
     content_type: Option<String>,
     body: Bytes,
     verb: Verb,
 }
 
-/// The verb with what the query says about it.
+/// The verb with its query options.
 enum Verb {
     Get { resource_version: String },
     List(ListOptions),
@@ -58,7 +58,7 @@ impl PendingOperation {
                 let patch_type = patch_type(content_type.as_deref(), target.resource.custom.is_some())?;
                 Verb::Patch(patch_type, query.write_options("PatchOptions")?)
             }
-            // The options of the query count where there is no body.
+            // Without a body, the options in the query apply.
             "delete" => Verb::Delete(DeleteOptions::default()),
             "deletecollection" => Verb::DeleteCollection(query.list_options()?, DeleteOptions::default()),
             _ => return Err(ApiError::method_not_allowed()),
@@ -82,7 +82,7 @@ impl PendingOperation {
         Ok(Self { kind, custom, content_type, body, verb })
     }
 
-    /// Returns the weight of decoding and executing it.
+    /// Returns the weight of decoding and executing the request.
     pub(crate) fn weight(&self, target: &RequestTarget) -> Weight {
         let asks_webhook = target.resource.asks_webhook();
         match self.verb {
@@ -96,17 +96,18 @@ impl PendingOperation {
         }
     }
 
-    /// Returns the number of seats it takes.
+    /// Returns the number of seats that the request takes.
     pub(crate) fn width(&self) -> usize {
         work::width(&self.body, self.content_type.as_deref())
     }
 
-    /// Bytes that its decoded body takes, about.
+    /// Returns the approximate memory that the decoded body takes, in bytes.
     pub(crate) fn decoded_bytes(&self) -> usize {
         work::decoded_bytes(&self.body, self.content_type.as_deref())
     }
 
-    /// Reports whether the object is looked up before the body is decoded: it need not be a patch if there is none.
+    /// Reports whether the object is looked up before the body is decoded: if there is no object, the body need not be a valid
+    /// patch.
     pub(crate) fn is_about_what_is_there(&self) -> bool {
         matches!(self.verb, Verb::Patch(PatchType::Json | PatchType::Merge | PatchType::StrategicMerge, _))
     }

@@ -1,4 +1,4 @@
-//! Reviews: questions about identity and permissions, answered and not stored.
+//! Reviews: questions about identity and permissions, which are answered but not stored.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -90,12 +90,12 @@ pub(crate) async fn answer(
     map.insert("apiVersion".into(), definition.api_version().into());
     map.entry("metadata").or_insert_with(|| json!({}));
     if definition.kind == "SelfSubjectRulesReview".into() {
-        // The question is not repeated in the answer.
+        // The answer does not repeat the question.
         map.insert("spec".into(), json!({}));
         map.insert("metadata".into(), json!({}));
     }
     if definition.kind == "SelfSubjectReview".into() {
-        // Its metadata is made by the server.
+        // The server sets its metadata.
         let now = request.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         map.insert("metadata".into(), json!({"creationTimestamp": now}));
     }
@@ -108,7 +108,7 @@ pub(crate) async fn answer(
     write_answer(request, &target.resource, representation, response)
 }
 
-/// Drops the metadata that only the server may set, and takes the namespace of the request.
+/// Drops metadata that only the server may set, and sets the namespace of the request.
 fn complete_metadata(review: &mut Value, namespace: &str) {
     const SERVER_FIELDS: [&str; 5] =
         ["creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "selfLink", "uid"];
@@ -122,7 +122,7 @@ fn complete_metadata(review: &mut Value, namespace: &str) {
     }
 }
 
-/// A review as admission leaves it, and the warnings.
+/// Runs admission; returns the resulting review and the warnings.
 async fn admitted(
     state: &Arc<State>,
     request: &ApiRequest,
@@ -147,7 +147,7 @@ async fn admitted(
         .await
 }
 
-/// Unknown and duplicate fields: refused, warned of or ignored.
+/// Refuses, warns about or ignores unknown and duplicate fields.
 fn strictness(
     request: &ApiRequest,
     problems: Vec<String>,
@@ -199,7 +199,7 @@ fn texts(list: Option<&Value>) -> Vec<String> {
         .collect()
 }
 
-/// The answer to a valid question about access.
+/// Answers a valid question about access.
 fn access(state: &State, user: &UserInfo, spec: &Value) -> Value {
     let question = match (spec.get("resourceAttributes"), spec.get("nonResourceAttributes")) {
         (_, Some(wanted)) => Question::Path { verb: text(wanted, "verb"), path: text(wanted, "path") },
@@ -227,7 +227,7 @@ fn access(state: &State, user: &UserInfo, spec: &Value) -> Value {
     status
 }
 
-/// Rules as an answer, those that several roles have once.
+/// Converts rules to an answer, without duplicates.
 fn rules(rules: &[Rule]) -> Value {
     let mut seen = BTreeSet::new();
     let rules: Vec<&Rule> = rules.iter().filter(|rule| seen.insert(*rule)).collect();

@@ -1,4 +1,4 @@
-//! One request, from its header to its answer.
+//! Serves a single request, from its header to its answer.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -45,14 +45,14 @@ use crate::transport::query::{Query, decode};
 use crate::transport::streams::RefusedStream;
 use crate::work::{self, Seat, Weight};
 
-/// A watch without timeoutSeconds lasts between this and twice this.
+/// Minimum duration of a watch without timeoutSeconds; the maximum is twice as long.
 const WATCH_MINIMUM_SECONDS: u64 = 1800;
-/// Maximum tries of a request that needs an object which a controller is about to create; upstream's number.
+/// Maximum number of attempts at a request that needs an object which a controller is about to create; upstream's number.
 const MAXIMUM_TRIES: usize = 10;
-/// Time between two such tries.
+/// Time between two such attempts.
 const PAUSE_BETWEEN_TRIES: Duration = Duration::from_millis(150);
 
-/// Answers a request. Never fails: errors become a Status.
+/// Answers a request. Never fails: errors are answered with a Status.
 pub(crate) async fn serve<B>(
     state: Arc<State>,
     certificate: ClientCertificate,
@@ -87,7 +87,7 @@ where
         anonymous: None,
         is_refused: false,
     };
-    // Dropped with this future, when the client leaves: what still works for it on another thread ends, too.
+    // Dropped with this future when the client disconnects, which also ends work for it on other threads.
     let _driven = request.deadline.abandoned_by();
     let answered = answer(&state, &certificate, &mut request, &mut labels).await;
     let mut response = match answered {
@@ -136,7 +136,7 @@ where
     Ok(response)
 }
 
-/// The headers with a `Host`, which HTTP/2 has in the address of the request instead.
+/// Adds `Host` to the headers; HTTP/2 has it in the request's address instead.
 fn with_host(uri: &Uri, mut headers: HeaderMap) -> HeaderMap {
     if let Some(authority) = uri.authority()
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
@@ -146,7 +146,7 @@ fn with_host(uri: &Uri, mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Methods as metrics name them; unknown ones share a name.
+/// Returns the name of a method in metrics; unknown methods share one.
 fn known_method(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
@@ -171,7 +171,7 @@ async fn answer(
     }
     let audience = state.extension.as_ref().and_then(|extension| extension.audience(trimmed(&request.path)));
     let session = session(state, certificate, request).await?;
-    // A session is the user that its link was made for: the headers of that request say whom it impersonates.
+    // A session acts as the user that its link was made for. The headers of that original request name the user to impersonate.
     let (user, said) = match session {
         Some((user, said)) => (Ok(authentication::authenticated(user)), said),
         None => (authentication::authenticate(state, certificate, &request.headers).await, None),
@@ -186,8 +186,7 @@ async fn answer(
     let route = path::route(&request.path);
     authorize(state, request, &route, audience, said.as_ref())?;
     if let (Some(extension), Some(audience)) = (&state.extension, audience) {
-        // A path that is answered with the user's own rights sends requests to this server, which take seats of their
-        // own.
+        // Handling such a path sends requests to this server with the user's own rights, and these take seats of their own.
         let _place = match audience {
             Audience::Permitted => Some(state.work.place(&state.metrics, &request.flow, 1).await?),
             Audience::Authenticated | Audience::Anyone => None,
@@ -215,9 +214,9 @@ async fn answer(
     }
 }
 
-/// Counts a request with its connection. One without valid credentials takes one of few streams, and the connection takes no further
-/// requests: upstream's `UnauthenticatedHTTP2DOSMitigation`. It takes more after a path that is for everybody: a browser loads the
-/// styles and scripts of a page over the connection that the page came on, and gives up those that it requests while this one ends.
+/// Counts a request with its connection. A request without valid credentials takes one of few streams, and its connection accepts
+/// no further requests: upstream's `UnauthenticatedHTTP2DOSMitigation`. An exception are paths open to everybody: a browser loads
+/// the styles and scripts of a page over the page's connection, and gives up requests that it makes while that connection ends.
 fn take_stream(
     request: &mut ApiRequest,
     user: Option<&UserInfo>,
@@ -244,8 +243,8 @@ fn take_stream(
     Ok(())
 }
 
-/// The user of a browser's session and the headers that named the user, where nothing else says who asks. A session counts
-/// for the paths that the extension accepts it for, and as long as what it was made from is good: that is checked on each
+/// Returns the user of a browser session and the headers that named that user, if no other credentials identify the requester. A
+/// session is valid for the paths that the extension accepts it for, and as long as its source is valid, which is checked on each
 /// request.
 async fn session(
     state: &Arc<State>,
@@ -276,14 +275,14 @@ async fn session(
     }
 }
 
-/// The user whom the credentials that a session was made from still name, before any impersonation. 401 if they are no
-/// longer good: a certificate or token has expired, an account was deleted.
+/// Returns the user whom a session's original credentials still identify, before any impersonation. Fails with a 401 if they are no
+/// longer valid: a certificate or token has expired, or an account was deleted.
 async fn original_user(state: &Arc<State>, origin: &Origin, now: i64) -> Result<UserInfo, ApiError> {
     let certificate = origin.certificate(now).ok_or_else(authentication::unauthorized)?;
     authentication::authenticate(state, certificate, origin.headers()).await
 }
 
-/// Asks whether the request may be made: by who asks, or by the user that is impersonated, if that is allowed.
+/// Checks whether the request is allowed: for the requester, or for the impersonated user if impersonation is allowed.
 fn authorize(
     state: &State,
     request: &mut ApiRequest,
@@ -325,7 +324,7 @@ fn authorize(
     Err(authentication::refused(&request.user, &question, &decision.reason))
 }
 
-/// A question of authorization as priority and fairness sees it.
+/// Converts a question of authorization to the properties that priority and fairness matches on.
 fn about<'a>(question: &Question<'a>) -> RequestProperties<'a> {
     match *question {
         Question::Resource(Attributes { verb, group, resource, subresource, namespace, .. }) => {
@@ -335,7 +334,7 @@ fn about<'a>(question: &Question<'a>) -> RequestProperties<'a> {
     }
 }
 
-/// The router of custom resources names what it refuses.
+/// Returns a 405 like that of the router of custom resources, which names the resource that it refuses.
 fn not_supported(target: &ResourcePath, verb: &str) -> ApiError {
     let (resource, group) = (&target.resource, &target.group);
     let why = format!("{verb} is not supported on resources of kind \"{resource}.{group}\"");
@@ -365,7 +364,7 @@ async fn resource_request(
     labels.resource = definition.resource.to_string();
     labels.scope = scope_label(&target).into();
     let Some(found) = find_verbs(definition, &target) else {
-        // The router of custom resources knows the object before it knows the subresource.
+        // The router of custom resources finds the object before it checks the subresource.
         return match definition.custom {
             Some(_) if !target.subresource.is_empty() => {
                 Err(ApiError::not_found(&target.group, &target.resource, &target.name))
@@ -374,13 +373,13 @@ async fn resource_request(
         };
     };
     labels.subresource.clone_from(&target.subresource);
-    // The deprecated paths watch, and do nothing else.
+    // The deprecated watch paths serve nothing but watches.
     if target.watch_path && !matches!(request.method, Method::GET | Method::HEAD) {
         return Err(ApiError::method_not_allowed());
     }
     let across_namespaces =
         definition.scope == Scope::Namespaced && !target.namespaced && !matches!(verb, "list" | "watch");
-    // Objects are created in collections, and changed one by one.
+    // Objects are created in collections, and changed individually.
     let misplaced = match verb {
         "create" => !target.name.is_empty() && target.subresource.is_empty(),
         "update" | "patch" => target.name.is_empty(),
@@ -405,12 +404,12 @@ async fn resource_request(
     let answered = if verb == "watch" {
         dispatched.await
     } else {
-        // Dropped at the end, it gives back its places.
+        // If time runs out, dropping the future gives back its seats.
         let in_time = tokio::time::timeout_at(end.into(), dispatched).await;
         in_time.unwrap_or_else(|_| Err(ApiError::out_of_time()))
     };
     let Some(text) = deprecated else { return answered };
-    // Requests that the router refuses never reach the kind.
+    // Requests that the router refuses never reach the kind's handler, so they get no warning.
     if matches!(&answered, Err(error) if matches!(error.code, 406 | 415) && error.details.is_some()) {
         return answered;
     }
@@ -419,7 +418,7 @@ async fn resource_request(
     Ok(answer)
 }
 
-/// 404 for what is not served: a Status in a group that is, a page elsewhere.
+/// Answers with a 404 for a resource that is not served: a Status if its group is served, otherwise a page.
 pub(crate) fn not_served(catalog: &Catalog, group: &str) -> Result<Answer, ApiError> {
     let builtin = catalog.group(group).is_some_and(|group| {
         group.versions.iter().flat_map(|version| &version.resources).any(|row| row.custom.is_none())
@@ -432,7 +431,7 @@ pub(crate) fn not_served(catalog: &Catalog, group: &str) -> Result<Answer, ApiEr
     Err(error)
 }
 
-/// The warning that every answer about a deprecated kind carries.
+/// Returns the warning that every answer about a deprecated kind carries.
 fn deprecation(definition: &ResourceDefinition) -> Option<&'static str> {
     match (&*definition.group, &*definition.resource) {
         ("", "endpoints") => {
@@ -443,7 +442,7 @@ fn deprecation(definition: &ResourceDefinition) -> Option<&'static str> {
     }
 }
 
-/// Puts a warning before those that are there.
+/// Inserts a warning before the existing ones.
 fn warn_first(headers: &mut HeaderMap, text: &str) {
     let rest: Vec<HeaderValue> = headers.get_all("warning").iter().cloned().collect();
     headers.remove("warning");
@@ -468,11 +467,11 @@ fn scope_label(target: &ResourcePath) -> &'static str {
     }
 }
 
-/// The verbs of what a path leads to; `None` if it leads nowhere.
+/// Returns the verbs for a path; `None` if it does not exist.
 fn find_verbs<'a>(definition: &'a ResourceDefinition, target: &ResourcePath) -> Option<&'a [Arc<str>]> {
     let fits = match definition.scope {
         Scope::Cluster => !target.namespaced,
-        // Without a namespace there are only collections, of what can be listed.
+        // Without a namespace, there are only collections of listable resources.
         Scope::Namespaced => {
             let is_listed = definition.verbs.iter().any(|verb| **verb == *"list");
             target.namespaced || (target.name.is_empty() && is_listed)
@@ -495,7 +494,7 @@ async fn dispatch(
     path: ResourcePath,
     verb: &'static str,
 ) -> Result<Answer, ApiError> {
-    // Namespace objects are cluster-scoped: their "namespace" is only for authorization.
+    // Namespace objects are cluster-scoped; their "namespace" only matters for authorization.
     let namespace = if definition.scope == Scope::Cluster { String::new() } else { path.namespace };
     let target =
         RequestTarget { resource: definition, namespace, name: path.name, subresource: path.subresource };
@@ -540,7 +539,7 @@ async fn dispatch(
     write_answer(request, &definition, representation, outcome)
 }
 
-/// A request that can be performed, and again if what it needs is about to be created.
+/// A request that can be executed, and repeated if an object that it needs is about to be created.
 struct Task {
     target: RequestTarget,
     wish: PendingOperation,
@@ -562,7 +561,7 @@ impl Task {
     }
 }
 
-/// A place for a request whose body has arrived, and room for what is decoded of it.
+/// Waits for the body of a request, then takes seats for it and reserves memory for the decoded body.
 async fn place_after_body(
     state: &State,
     request: &mut ApiRequest,
@@ -575,7 +574,7 @@ async fn place_after_body(
     Ok((place, request.charge(decoded)?))
 }
 
-/// Reports whether the answer can be protobuf: built-in kinds are, and the Status that a DELETE answers.
+/// Returns the purpose of the answer. Built-in kinds can be written as protobuf, and so can the Status that a DELETE returns.
 fn purpose(target: &RequestTarget, verb: &str) -> Purpose {
     match (target.resource.custom.is_some(), verb) {
         (true, "watch") => Purpose::Watch,
@@ -586,10 +585,10 @@ fn purpose(target: &RequestTarget, verb: &str) -> Purpose {
     }
 }
 
-/// Subresources that lead to a kubelet or through a proxy, neither of which is there.
+/// Subresources that lead to a kubelet or through a proxy, neither of which exists here.
 const NODE_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// Answers the subresources of a node that can be answered without a kubelet.
+/// Answers those subresources of a node that need no kubelet.
 async fn node_subresource(
     state: &Arc<State>,
     request: &ApiRequest,
@@ -647,7 +646,7 @@ async fn node_subresource(
     })
 }
 
-/// Asks admission about a connection, before anything is read.
+/// Runs admission for a connection, before anything is read.
 async fn admit_connection(
     state: &Arc<State>,
     request: &ApiRequest,
@@ -672,7 +671,7 @@ async fn admit_connection(
 /// Prefix of the container IDs of simulated nodes.
 const SIMULATED: &str = "kubegc://";
 
-/// Why a pod on a node has no container that could be reached.
+/// Returns the reason why a pod on a node has no container that can be reached.
 fn why_nothing_runs(pod: &Value) -> &'static str {
     let mut statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
     let is_simulated =
@@ -684,7 +683,7 @@ fn why_nothing_runs(pod: &Value) -> &'static str {
     }
 }
 
-/// The container of a log or a command must be one of the pod's, and named where there are several.
+/// Checks that the container of a log or a command belongs to the pod, and is named if there are several.
 fn check_container(spec: &Value, wanted: &str, pod: &str) -> Result<(), ApiError> {
     let names = |list: &str| -> Vec<&str> {
         spec[list].as_array().into_iter().flatten().filter_map(|item| item["name"].as_str()).collect()
@@ -708,7 +707,7 @@ fn check_container(spec: &Value, wanted: &str, pod: &str) -> Result<(), ApiError
     )))
 }
 
-/// The ports of a forwarding must be numbers.
+/// Checks that the ports to forward are numbers.
 fn check_ports(query: &Query) -> Result<(), ApiError> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match query.all("ports").find(|text| !is_number(text)) {
@@ -720,8 +719,8 @@ fn check_ports(query: &Query) -> Result<(), ApiError> {
     }
 }
 
-/// Returns how long a watch lasts, if its client says so: as Go computes it, in nanoseconds that overflow, and a negative
-/// time has passed already.
+/// Returns the duration of a watch that its client asks for, computed as in Go: in nanoseconds that may overflow; a negative
+/// duration has already passed.
 fn wanted_timeout(seconds: Option<i64>) -> Option<Duration> {
     const NANOSECONDS: i64 = 1_000_000_000;
     let nanoseconds = seconds?.wrapping_mul(NANOSECONDS);
@@ -737,7 +736,7 @@ async fn watch(
     let include = IncludeObject::parse(request.query.get("includeObject"))?;
     let options = request.query.list_options()?;
     let place = state.work.watch_place(&request.user.name, &request.flow)?;
-    // Only what comes before the first event is work.
+    // Only the work before the first event takes a seat.
     let starting = state.work.place(&state.metrics, &request.flow, 1).await?;
     let definition = Arc::clone(&target.resource);
     let started: ListOptions = options.clone();
@@ -745,7 +744,7 @@ async fn watch(
     let watch =
         state.perform(Weight::ReadMany, move |state| Ok(state.registry.watch(&target, &started))).await?;
     drop(starting);
-    // A compacted version is reported within the stream, as upstream's watch cache does; the rest is refused.
+    // A compacted version is reported within the stream, as upstream's watch cache does; other errors refuse the request.
     let watch = match watch {
         Err(error) if error.code != 410 => return Err(error),
         other => other,

@@ -21,11 +21,11 @@ use crate::state::State;
 use crate::work::{self, Weight};
 
 const GROUP: &str = "authentication.k8s.io";
-/// Shortest life of a token that may be asked for, in seconds.
+/// Minimum lifetime that may be requested, in seconds.
 const MINIMUM_SECONDS: i64 = 600;
-/// Longest (upstream's bound on the field).
+/// Maximum lifetime (upstream's bound on the field), in seconds.
 const MAXIMUM_SECONDS: i64 = 1 << 32;
-/// Life of a token unless asked otherwise.
+/// Default lifetime, in seconds.
 const DEFAULT_SECONDS: i64 = 3600;
 
 /// Issues a token.
@@ -50,14 +50,14 @@ pub(crate) async fn answer(
     write_answer(request, &target.resource, representation, response)
 }
 
-/// For whom a token is wanted, and by whom.
+/// Subject and requester of a token.
 struct TokenRequest {
     target: RequestTarget,
     caller: Caller,
     options: WriteOptions,
 }
 
-/// The token, and warnings.
+/// Returns the token and warnings.
 fn issue(state: &State, mut body: Value, wanted: &TokenRequest) -> Result<(Value, Vec<String>), ApiError> {
     let (namespace, name) = (wanted.target.namespace.as_str(), wanted.target.name.as_str());
     let account = get(state, "", "serviceaccounts", namespace, name)?
@@ -131,7 +131,7 @@ fn issue(state: &State, mut body: Value, wanted: &TokenRequest) -> Result<(Value
         nbf: now.as_second(),
         sub: format!("system:serviceaccount:{namespace}:{name}"),
     };
-    // A dry run issues nothing that works.
+    // A dry run issues no usable token.
     let token = if wanted.options.dry_run {
         String::new()
     } else {
@@ -153,7 +153,7 @@ fn issue(state: &State, mut body: Value, wanted: &TokenRequest) -> Result<(Value
     Ok((body, warnings))
 }
 
-/// Lets admission see the request, and change it.
+/// Runs admission on the request, which may change it.
 fn admit(state: &State, body: &mut Value, wanted: &TokenRequest) -> Result<Vec<String>, ApiError> {
     const KIND: BodyKind = BodyKind { group: GROUP, version: "v1", kind: "TokenRequest" };
     body["kind"] = KIND.kind.into();
@@ -164,7 +164,7 @@ fn admit(state: &State, body: &mut Value, wanted: &TokenRequest) -> Result<Vec<S
     })
 }
 
-/// Notes who asks: what a request has is its writer's.
+/// Sets the field manager: all fields of a request belong to its writer.
 fn set_manager(body: &mut Value, known: &Schema, manager: &str) {
     let request = ManagerRequest {
         manager,
@@ -178,7 +178,7 @@ fn set_manager(body: &mut Value, known: &Schema, manager: &str) {
     managed_fields::update(None, body, &request);
 }
 
-/// A time as Kubernetes writes it: to the second.
+/// Formats a time as Kubernetes does, in whole seconds.
 fn second(time: jiff::Timestamp) -> String {
     jiff::Timestamp::from_second(time.as_second()).map(|time| time.to_string()).unwrap_or_default()
 }
@@ -190,7 +190,7 @@ fn reference(object: &Value) -> Reference {
     Reference { name: meta("name"), uid: meta("uid") }
 }
 
-/// Admission NamespaceLifecycle: nothing is created in a terminating namespace, tokens included.
+/// Implements the admission plugin NamespaceLifecycle: nothing, including tokens, is created in a terminating namespace.
 fn refuse_terminating(state: &State, namespace: &str, account: &str) -> Result<(), ApiError> {
     let object = get(state, "", "namespaces", "", namespace)?
         .ok_or_else(|| ApiError::not_found("", "namespaces", namespace))?;

@@ -1,4 +1,4 @@
-//! Calling webhooks: those of admission, and those of conversion.
+//! Calls admission and conversion webhooks.
 
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -22,14 +22,14 @@ use crate::webhook_metrics::WebhookMetrics;
 
 /// Extra time that a call is given beyond its own timeout, before the runtime is considered dead.
 const GRACE: Duration = Duration::from_secs(2);
-/// The period in which whoever waits for an answer looks whether it is still wanted.
+/// Period in which a waiting thread checks whether the answer is still needed.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
-/// Requests of one call that redirects may lead through, the first included, as in Go.
+/// Maximum number of requests per call with redirects, including the first, as in Go.
 const MOST_HOPS: usize = 10;
-/// Most repetitions of a call for answers that ask for it, as in client-go.
+/// Maximum number of retries per call that answers may ask for, as in client-go.
 const MOST_RETRIES: usize = 10;
 
-/// Calls webhooks on a runtime, for threads that may block.
+/// Calls webhooks on a runtime, on behalf of threads that may block.
 pub(crate) struct Webhooks {
     runtime: Handle,
     metrics: WebhookMetrics,
@@ -37,7 +37,7 @@ pub(crate) struct Webhooks {
 }
 
 impl Webhooks {
-    /// On the runtime of the caller.
+    /// Uses the caller's runtime.
     pub(crate) fn new(metrics: WebhookMetrics) -> Self {
         Self { runtime: Handle::current(), metrics, channels: Arc::default() }
     }
@@ -64,12 +64,12 @@ impl Outside for Webhooks {
     }
 
     fn spawn(&self, work: Box<dyn FnOnce() + Send>) {
-        // It reports to whoever waits for it.
+        // The work reports to its waiter itself.
         drop(self.runtime.spawn_blocking(work));
     }
 }
 
-/// A call that has not been answered yet; it ends when this is dropped.
+/// A call that has not been answered yet; dropping it cancels the call.
 struct Pending {
     task: AbortHandle,
     answer: mpsc::Receiver<WebhookAnswer>,
@@ -94,13 +94,13 @@ impl Pending {
             let answer =
                 answer.unwrap_or_else(|_| Err(FailedCall::at(&call.url, "context deadline exceeded")));
             let result = answer.map_err(|FailedCall(failure)| failure);
-            // The receiver is gone if it stopped waiting.
+            // The receiver is gone if the caller stopped waiting.
             let _ = done.send(WebhookAnswer { result, took: begun.elapsed() });
         });
         Self { task: task.abort_handle(), answer, begun, timeout }
     }
 
-    /// Waits for the answer, for as long as the request may take that needs it.
+    /// Waits for the answer, at most until the deadline of the request that needs it.
     fn wait(self, time_left: &dyn Fn() -> Duration) -> WebhookAnswer {
         loop {
             let failed = |why: &str| WebhookAnswer {
@@ -119,17 +119,17 @@ impl Pending {
     }
 }
 
-/// A call that failed, in the words of a Go client.
+/// A failed call, in the wording of a Go client.
 struct FailedCall(WebhookFailure);
 
 impl FailedCall {
-    /// The call of a URL that was not answered.
+    /// Creates the error of a call to a URL that was not answered.
     fn at(url: &str, why: impl std::fmt::Display) -> Self {
         Self(WebhookFailure::unavailable(format!("Post {url:?}: {why}")))
     }
 }
 
-/// One request of a call, which redirects may follow.
+/// One request of a call, which may be redirected.
 struct Hop<'a> {
     channels: &'a Arc<Channels>,
     call: &'a WebhookCall,
@@ -138,7 +138,7 @@ struct Hop<'a> {
     body: Bytes,
 }
 
-/// Calls a webhook as a client in Go does: it follows redirects, and tries again where the answer says after what time.
+/// Calls a webhook as a Go client does: follows redirects, and retries if the answer says after what time.
 async fn ask(channels: &Arc<Channels>, call: &WebhookCall) -> Result<Value, FailedCall> {
     let mut body = Vec::new();
     write_json(&mut body, &call.body).map_err(|why| FailedCall::at(&call.url, why))?;
@@ -153,7 +153,7 @@ async fn ask(channels: &Arc<Channels>, call: &WebhookCall) -> Result<Value, Fail
         let (head, bytes) = follow(hop).await?;
         let is_busy = head.status == StatusCode::TOO_MANY_REQUESTS || head.status.is_server_error();
         match retry_after(&head.headers).filter(|_| is_busy && retries < MOST_RETRIES) {
-            // Bounded by the timeout of the call.
+            // The call's timeout bounds this pause.
             Some(pause) => tokio::time::sleep(pause).await,
             None => return read(&head, &bytes).map_err(FailedCall),
         }
@@ -161,13 +161,13 @@ async fn ask(channels: &Arc<Channels>, call: &WebhookCall) -> Result<Value, Fail
     }
 }
 
-/// Returns the time that an answer asks to wait before another attempt.
+/// Returns the time that an answer asks to wait before the next attempt.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds: i64 = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
 }
 
-/// Sends a request, and goes where it is redirected. An error names the last address.
+/// Sends a request and follows redirects. An error names the last address.
 async fn follow(mut hop: Hop<'_>) -> Result<(Parts, Bytes), FailedCall> {
     let mut hops = 1;
     loop {
@@ -197,7 +197,7 @@ async fn follow(mut hop: Hop<'_>) -> Result<(Parts, Bytes), FailedCall> {
     }
 }
 
-/// The scheme of an address, if it is none that webhooks are called by.
+/// Returns the scheme of an address, if webhooks cannot be called with it.
 fn foreign_scheme(location: &str) -> Option<&str> {
     let (scheme, _) = location.split_once(':').filter(|(scheme, _)| !scheme.contains(['/', '?', '#']))?;
     let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -205,7 +205,7 @@ fn foreign_scheme(location: &str) -> Option<&str> {
     (is_scheme && !matches!(scheme, "http" | "https")).then_some(scheme)
 }
 
-/// The address that a `Location` leads to from another one.
+/// Resolves a `Location` relative to the address that it came from.
 fn resolved(from: &Uri, location: &str) -> Option<Uri> {
     let location = location.split('#').next().unwrap_or_default();
     if location.starts_with("https://") || location.starts_with("http://") {
@@ -216,7 +216,7 @@ fn resolved(from: &Uri, location: &str) -> Option<Uri> {
         return format!("{scheme}:{location}").parse().ok();
     }
     if location.split(['/', '?']).next().is_some_and(|first| first.contains(':')) {
-        // An unknown scheme.
+        // The scheme is unknown.
         return None;
     }
     let authority = from.authority()?;
@@ -247,7 +247,7 @@ impl Hop<'_> {
         let is_plain = self.uri.scheme_str() == Some("http");
         let name = self.uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let port = self.uri.port_u16().unwrap_or(if is_plain { 80 } else { 443 });
-        // A Service is reached at its endpoint, and its name is that of the certificate wherever it redirects to.
+        // A Service is reached at its endpoint. Its name is the name in the certificate, even after redirects.
         let own: Option<Uri> = self.call.url.parse().ok().filter(|_| self.call.address.is_some());
         let is_own = own.as_ref().is_some_and(|own| own.authority() == self.uri.authority());
         let address = self.call.address.clone().filter(|_| is_own).unwrap_or_else(|| (name.clone(), port));
@@ -260,7 +260,7 @@ impl Hop<'_> {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         let (method, uri, body) = (self.method.clone(), self.uri.clone(), self.body.clone());
-        // Go spreads the calls of a Service over its endpoints by many connections of HTTP/1.1.
+        // Go uses many HTTP/1.1 connections for a Service, which spreads calls over its endpoints.
         let own = own.or_else(|| self.call.url.parse().ok());
         let offers_http2 =
             self.call.address.is_none() && own.as_ref().and_then(Uri::host).is_some_and(is_loopback);
@@ -275,13 +275,13 @@ impl Hop<'_> {
     }
 }
 
-/// Reports whether a host is this machine by its name.
+/// Reports whether a host name means this machine.
 fn is_loopback(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// The document of an answer; its content type does not matter.
+/// Returns the document in an answer, whatever its content type.
 fn read(head: &Parts, bytes: &[u8]) -> Result<Value, WebhookFailure> {
     let code = head.status.as_u16();
     if !(200..=206).contains(&code) {
@@ -295,9 +295,9 @@ fn read(head: &Parts, bytes: &[u8]) -> Result<Value, WebhookFailure> {
     answer(bytes).map_err(WebhookFailure::unavailable)
 }
 
-/// The words of a client in Go for an answer with an error: those of a Status, if it is one.
+/// Describes an answer with an error as a Go client does: by the message of the Status, if it is one.
 fn refusal(head: &Parts, bytes: &[u8]) -> String {
-    /// Bytes of an error page that are shown.
+    /// Number of bytes of an error page that are shown.
     const SHOWN: usize = 2048;
     let status: Option<Value> = serde_json::from_slice(bytes).ok();
     let status = status.filter(|status| status["kind"] == "Status" && status["status"] == "Failure");
@@ -340,7 +340,7 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
 
-    /// A webhook that takes the connection and says nothing holds the thread only for as long as somebody wants the answer.
+    /// A webhook that accepts the connection and never answers must not block the thread once its answer is no longer needed.
     #[test]
     fn who_left_is_not_waited_for() {
         let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -1,4 +1,4 @@
-//! Watches over WebSocket (RFC 6455), as browsers follow objects: each event is a message.
+//! Watches over WebSocket (RFC 6455), which browsers use: each event is a message.
 
 use std::task::Poll;
 
@@ -24,9 +24,9 @@ use crate::transport::connections::wants_web_socket;
 /// Suffix that is hashed with the key (RFC 6455, 1.3).
 const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const VERSION: &str = "13";
-/// Largest payload of a control frame: a ping, a pong or a close.
+/// Maximum payload of a control frame: a ping, a pong or a close.
 const MAXIMUM_CONTROL: u64 = 125;
-/// The payload of a close frame: no error.
+/// Payload of a close frame without an error.
 const NORMAL_END: [u8; 2] = 1000_u16.to_be_bytes();
 
 const TEXT: u8 = 0x1;
@@ -35,7 +35,7 @@ const CLOSE: u8 = 0x8;
 const PING: u8 = 0x9;
 const PONG: u8 = 0xa;
 
-/// Sends a watch over a WebSocket; gives it back where none is wanted or possible.
+/// Sends a watch over a WebSocket; returns it if the client wants none, or none is possible.
 pub(crate) fn answer(
     request: &ApiRequest,
     watch: Box<WatchStream>,
@@ -49,7 +49,7 @@ pub(crate) fn answer(
         return Ok(response);
     }
     tokio::spawn(async move {
-        // Where the client is gone already, there is nothing to send.
+        // If the client has already disconnected, there is nothing to send.
         let Ok(connection) = upgrade.connection.await else { return };
         let client = upgrade.place.client();
         let sent = tokio::select! {
@@ -63,7 +63,7 @@ pub(crate) fn answer(
     Ok(response)
 }
 
-/// The answer that switches protocols, or the one that refuses.
+/// Returns the answer that switches protocols, or the one that refuses to.
 fn handshake(request: &ApiRequest) -> Answer {
     let refused = |code, why: &'static str| {
         let mut answer = Response::new(AnswerBody::Whole(Bytes::from_static(why.as_bytes())));
@@ -79,7 +79,7 @@ fn handshake(request: &ApiRequest) -> Answer {
         answer.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static(VERSION));
         return answer;
     }
-    // Browsers always say where a page is from; upstream wants everybody to say it.
+    // Browsers always name the origin of a page; upstream requires it from every client.
     if !request.header(&ORIGIN).is_some_and(is_origin) {
         return refused(StatusCode::FORBIDDEN, "");
     }
@@ -101,7 +101,7 @@ fn handshake(request: &ApiRequest) -> Answer {
     answer
 }
 
-/// Reports whether an origin is an address: a path, or something with a scheme.
+/// Reports whether an origin is an address: a path, or a URL with a scheme.
 fn is_origin(text: &str) -> bool {
     let is_scheme = |scheme: &str| {
         scheme.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -115,7 +115,7 @@ fn accepted(key: &str) -> String {
     STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{ACCEPT_SUFFIX}").as_bytes()))
 }
 
-/// Sends events until the watch or the client ends, and answers pings meanwhile.
+/// Sends events until the watch or the client ends, and answers pings in between.
 async fn send<C: AsyncRead + AsyncWrite>(
     connection: C,
     mut watch: Box<WatchStream>,
@@ -150,7 +150,7 @@ async fn send<C: AsyncRead + AsyncWrite>(
     to.shutdown().await
 }
 
-/// The events of a piece of a watch as messages: lines of JSON, or protobuf behind its length.
+/// Converts the events in a chunk of a watch to messages: lines of JSON, or protobuf preceded by its length.
 fn messages(piece: &[u8], encoding: Encoding) -> Vec<u8> {
     let mut out = Vec::with_capacity(piece.len() + 16);
     if encoding != Encoding::Protobuf {
@@ -169,7 +169,7 @@ fn messages(piece: &[u8], encoding: Encoding) -> Vec<u8> {
     out
 }
 
-/// One message in one frame, without a mask, as servers send them.
+/// Builds a message as a single frame, unmasked as servers send them.
 fn message(kind: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![0x80 | kind];
     match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
@@ -191,18 +191,18 @@ fn message(kind: u8, payload: &[u8]) -> Vec<u8> {
 #[derive(Debug, PartialEq, Eq)]
 enum Control {
     Ping(Vec<u8>),
-    /// It closes, or what it sends is no WebSocket.
+    /// Closed, or protocol error.
     End,
 }
 
-/// State of reading the client's frames. Their messages mean nothing here, and are dropped as they come.
+/// State of reading the client's frames. Data messages have no meaning here and are dropped as they arrive.
 #[derive(Default)]
 struct FrameReader {
     dropped: u64,
 }
 
 impl FrameReader {
-    /// The next thing that the client wants, once it has arrived.
+    /// Returns the next control message, once it has arrived.
     fn next(&mut self, received: &mut BytesMut) -> Poll<Control> {
         loop {
             let dropped = received.len().min(usize::try_from(self.dropped).unwrap_or(usize::MAX));
@@ -234,7 +234,7 @@ impl FrameReader {
     }
 }
 
-/// Kind of a frame, length of its payload, and length of its header with the mask, which clients must send.
+/// Returns a frame's kind, its payload length, and the length of its header with the mask, which clients must send.
 fn header(received: &[u8]) -> Option<(u8, u64, usize)> {
     let (&[first, second], rest) = received.split_first_chunk::<2>()?;
     if second & 0x80 == 0 {
@@ -300,7 +300,7 @@ mod tests {
         [frame, mask.to_vec(), payload].concat()
     }
 
-    /// Control messages are found however the bytes are split.
+    /// Control messages must be found no matter how the bytes are split.
     #[test]
     fn pings_and_closes_are_found_among_messages() {
         let ping = |text: &str| Control::Ping(text.as_bytes().to_vec());
@@ -337,7 +337,7 @@ mod tests {
     }
 
     proptest! {
-        /// At most one control frame is buffered, whatever arrives in whatever pieces.
+        /// At most one control frame is buffered, whatever arrives in whatever chunks.
         #[test]
         fn what_waits_is_bounded(pieces in vec(vec(any::<u8>(), 0..300), 0..20)) {
             const MOST: usize = 14 + 125;

@@ -1,4 +1,4 @@
-//! `/flagz` and `/statusz`: which flags the server was started with, and since when it runs.
+//! `/flagz` and `/statusz`: the flags that the server was started with, and its start time.
 
 use std::fmt::Write as _;
 
@@ -13,17 +13,17 @@ use crate::encode::render;
 use crate::exchange::{Answer, ApiRequest, PLAIN, text_answer};
 use crate::state::facts::Facts;
 
-/// The Kubernetes version whose API this server has, such as `v1.36.2+kubegc`.
+/// Returns the Kubernetes version whose API this server implements, such as `v1.36.2+kubegc`.
 pub(super) fn git_version() -> String {
     format!("v{}", binary_version())
 }
 /// Name of kube-apiserver on these pages.
 const COMPONENT: &str = "apiserver";
 const GROUP: &str = "config.k8s.io";
-/// The versions of the structured forms, and whether upstream warns of them.
+/// Versions of the structured forms, and whether upstream warns about them.
 const VERSIONS: [(&str, bool); 2] = [("v1beta1", false), ("v1alpha1", true)];
 const AVAILABLE: &str = "application/json, application/yaml, text/plain";
-/// The paths that `/statusz` names.
+/// Paths that `/statusz` lists.
 const PATHS: [&str; 7] = ["/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"];
 
 /// One of the pages.
@@ -33,7 +33,7 @@ pub(crate) enum Page {
     Status,
 }
 
-/// The form of an answer: plain text, or a version of the structured form.
+/// Form of an answer: plain text, or a version of the structured form.
 #[derive(Debug, PartialEq, Eq)]
 enum Shape {
     Text,
@@ -55,7 +55,7 @@ impl Page {
         }
     }
 
-    /// Answers whatever the method is, as upstream does.
+    /// Answers requests with any method, as upstream does.
     pub(crate) fn answer(self, facts: &Facts, request: &ApiRequest) -> Result<Answer, ApiError> {
         let accept = request.header(&ACCEPT).unwrap_or_default();
         let shape = self.shape(accept, request.is_pretty()).ok_or_else(|| not_acceptable(AVAILABLE))?;
@@ -79,7 +79,7 @@ impl Page {
         Ok(answer)
     }
 
-    /// The first shape that an Accept header names; `None` if it names none.
+    /// Returns the first shape that an Accept header names, if any.
     fn shape(self, accept: &str, pretty: bool) -> Option<Shape> {
         if accept.trim().is_empty() {
             return Some(Shape::Text);
@@ -133,7 +133,7 @@ impl Page {
              guarantees and is for debugging purposes only.\n",
             self.name()
         );
-        // Writing to a String cannot fail.
+        // Writing to a String does not fail.
         let _ = match self {
             Self::Flags => facts.flags.iter().try_for_each(|(name, value)| writeln!(text, "{name}:{value}")),
             Self::Status => {
@@ -160,7 +160,7 @@ fn binary_version() -> String {
     format!("{}+kubegc", KubernetesVersion::chosen().release())
 }
 
-/// Major and minor version of the API.
+/// Returns the major and minor version of the API.
 fn emulation_version() -> &'static str {
     KubernetesVersion::chosen().minor()
 }
@@ -169,7 +169,7 @@ fn emulation_version() -> &'static str {
 mod tests {
     use super::*;
 
-    /// As kube-apiserver 1.36.2 chooses.
+    /// The same choices as kube-apiserver 1.36.2 makes.
     #[test]
     fn accept_headers_choose_a_shape() {
         let structured = |version, is_deprecated, encoding| {

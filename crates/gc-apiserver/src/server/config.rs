@@ -28,21 +28,21 @@ use crate::transport::clients::{Clients, Limits};
 use crate::transport::stop::Stop;
 use crate::work::Work;
 
-/// The history of one to two such periods is kept, as kube-apiserver keeps it in etcd: page tokens expire by age, too.
+/// History is kept for one to two such periods, as kube-apiserver does in etcd: page tokens expire by age, too.
 const HISTORY_PERIOD: Duration = Duration::from_mins(5);
 
-/// An address outside of every network (RFC 5737), by which the routing table is asked for this host's own address.
+/// An address outside every network (RFC 5737), used to ask the routing table for this host's own address.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
-/// The configuration of the server.
+/// Configuration of a server.
 #[derive(Clone)]
 pub struct ServerConfig {
-    /// Where to listen; `None` for a server that only this process calls ([`in_process`]), until [`listen`] is called.
+    /// Address to listen on; `None` for a server that only this process calls ([`in_process`]), until [`listen`] is called.
     ///
     /// [`in_process`]: super::RunningServer::in_process
     /// [`listen`]: super::RunningServer::listen
     pub listen: Option<SocketAddr>,
-    /// Where keys and certificates are kept; `None` keeps them in memory.
+    /// Folder for keys and certificates; `None` keeps them in memory.
     pub data_dir: Option<PathBuf>,
     /// A bearer token of the administrator (`system:masters`).
     pub admin_token: Option<String>,
@@ -50,13 +50,13 @@ pub struct ServerConfig {
     pub token_auth_file: Option<PathBuf>,
     /// Further names and addresses for the serving certificate.
     pub hosts: Vec<String>,
-    /// Keys and certificates that are given, and not made.
+    /// Given keys and certificates, in place of generated ones.
     pub keys: GivenKeys,
     /// Authentication and authorization.
     pub access: AccessConfig,
-    /// The flags that the server was started with, as `/flagz` shows them: without secrets.
+    /// Flags that the server was started with, as shown at `/flagz`; without secrets.
     pub flags: BTreeMap<String, String>,
-    /// The name of this host, for the identity Lease in `kube-system`, which is written every ten seconds; `None` keeps none.
+    /// Name of this host for the identity Lease in `kube-system`, which is renewed every ten seconds; `None` for no Lease.
     pub identity_host: Option<String>,
     /// Clock for the timestamps of objects.
     pub clock: Clock,
@@ -64,24 +64,24 @@ pub struct ServerConfig {
     pub extension: Option<Arc<dyn Extension>>,
     /// Limit of the memory held for clients.
     pub memory_budget: MemoryBudget,
-    /// The store has what every cluster has, from a server of this process, and has not changed since.
+    /// True if a server of this process has already created the bootstrap objects in the store, which has not changed since.
     pub is_bootstrapped: bool,
     /// Address of this server in the endpoints of the Service `kubernetes`; `None` for the address on which it listens, or this
     /// host's own if that is a loopback address.
     pub advertise: Option<IpAddr>,
     /// Settings for several servers on one store; `None` if the store is this server's alone.
     pub cluster: Option<ClusterConfig>,
-    /// Superseded versions are forgotten after one to two of these periods; `None` keeps as many as the store has room for. A store
-    /// that several servers share compacts itself.
+    /// Period of history: superseded versions are forgotten after one to two periods; `None` keeps as many as the store has room
+    /// for. A store that several servers share compacts itself.
     pub history_period: Option<Duration>,
 }
 
 /// Settings that the servers on one store share.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterConfig {
-    /// The secret that seals their common keys; without it, each server has its own.
+    /// Secret that encrypts their common keys; without it, each server has its own.
     pub secret: Option<ClusterSecret>,
-    /// Intervals by which each knows that the others are alive.
+    /// Intervals for detecting dead servers.
     pub timing: PeerTiming,
 }
 
@@ -90,16 +90,16 @@ pub struct ClusterConfig {
 pub struct AccessConfig {
     /// Service-account tokens.
     pub tokens: TokenSettings,
-    /// Proxies that are believed when they say who asks.
+    /// Proxies that may name users in headers.
     pub request_headers: Option<RequestHeaders>,
-    /// Requests without credentials are refused.
+    /// True if requests without credentials are refused.
     pub refuses_anonymous: bool,
-    /// Authorizers in order; roles alone if empty.
+    /// Authorizers in order; only RBAC if empty.
     pub authorization: Vec<AuthorizationMode>,
 }
 
 impl ServerConfig {
-    /// Makes the state of a server with this configuration. `address` is where it listens from the start.
+    /// Creates the state of a server with this configuration. `address` is the one on which it listens from the start.
     pub(crate) fn state(
         &self,
         registry: Arc<Registry>,
@@ -110,7 +110,7 @@ impl ServerConfig {
     ) -> State {
         let random = SystemRandom::new();
         let mut seed = [0; 8];
-        // Without random bits nothing that follows would be safe: names, UIDs, token ids.
+        // Without random bits, names, UIDs and token ids would not be safe.
         random.fill(&mut seed).expect("the operating system gives random bits");
         let metrics = Metrics::new();
         let account = Account::new(self.memory_budget);
@@ -133,7 +133,8 @@ impl ServerConfig {
         }
     }
 
-    /// A server at this address that keeps its keys in memory, has no tokens, and asks roles alone.
+    /// Returns the configuration of a server at this address that keeps its keys in memory, has no static tokens, and authorizes by
+    /// RBAC only.
     #[must_use]
     pub fn at(listen: SocketAddr) -> Self {
         Self {
@@ -156,14 +157,14 @@ impl ServerConfig {
         }
     }
 
-    /// The address by which others reach a server that listens at `address`.
+    /// Returns the address by which others reach a server that listens at `address`.
     pub(crate) fn reached(&self, address: Option<SocketAddr>) -> Option<IpAddr> {
         address.and_then(|address| self.advertise.or_else(|| reachable(address.ip())))
     }
 }
 
-/// The address that the Service `kubernetes` leads to: where the server listens, or this host's own address if that is
-/// for this host alone. The socket only asks the routing table; it sends nothing.
+/// Returns the address for the endpoints of the Service `kubernetes`: the one on which the server listens, or this host's own if
+/// that is a loopback address. The socket only queries the routing table; it sends nothing.
 fn reachable(address: IpAddr) -> Option<IpAddr> {
     if !address.is_loopback() && !address.is_unspecified() {
         return Some(address);

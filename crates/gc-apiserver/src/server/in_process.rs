@@ -1,4 +1,4 @@
-//! The way in for the process that the server runs in: its service, called without a connection.
+//! Access for the process that the server runs in: calls its service without a connection.
 
 use std::sync::{Arc, Weak};
 
@@ -15,8 +15,7 @@ use crate::serve::service;
 use crate::state::State;
 use crate::transport::streams::CutOff;
 
-/// Calls the server's HTTP service under one identity. Cheap to clone; its requests pass the same
-/// stations as any other request.
+/// Calls the server's HTTP service under one identity. Cheap to clone; its requests pass the same stages as any other.
 #[derive(Clone)]
 pub struct InProcess {
     state: Arc<State>,
@@ -29,7 +28,8 @@ impl std::fmt::Debug for InProcess {
     }
 }
 
-/// A way in that does not keep the server: for what the server itself keeps, which would otherwise keep one another for ever.
+/// Access that does not keep the server alive, for components that the server owns; otherwise they would keep each other alive
+/// forever.
 #[derive(Clone)]
 pub struct WeakInProcess {
     state: Weak<State>,
@@ -43,7 +43,7 @@ impl std::fmt::Debug for WeakInProcess {
 }
 
 impl WeakInProcess {
-    /// The way in, unless the server has ended.
+    /// Returns strong access, unless the server has ended.
     #[must_use]
     pub fn upgrade(&self) -> Option<InProcess> {
         Some(InProcess { state: self.state.upgrade()?, identity: Arc::clone(&self.identity) })
@@ -51,7 +51,7 @@ impl WeakInProcess {
 }
 
 impl InProcess {
-    /// The same without keeping the server.
+    /// Returns access that does not keep the server alive.
     #[must_use]
     pub fn downgrade(&self) -> WeakInProcess {
         WeakInProcess { state: Arc::downgrade(&self.state), identity: Arc::clone(&self.identity) }
@@ -66,7 +66,7 @@ impl InProcess {
         Self { state, identity: Arc::new(CertifiedUser { name: user.to_owned(), groups, ends: None }) }
     }
 
-    /// The same for another user.
+    /// Returns access as another user.
     #[must_use]
     pub fn as_user(&self, user: &UserInfo) -> Self {
         let (name, groups) = (user.name.clone(), user.groups.clone());
@@ -74,7 +74,7 @@ impl InProcess {
         Self { state: Arc::clone(&self.state), identity }
     }
 
-    /// Where clients on this machine reach the server, as a URL without a path.
+    /// Returns the URL, without a path, by which clients on this machine reach the server.
     #[must_use]
     pub fn url(&self) -> String {
         format!("https://{}", self.state.advertised())
@@ -85,19 +85,19 @@ impl InProcess {
         UserInfo { name: name.clone(), groups: groups.clone(), ..UserInfo::default() }
     }
 
-    /// Reports whether the user may do something with a resource.
+    /// Reports whether the user may perform an action on a resource.
     #[must_use]
     pub fn may(&self, attributes: &Attributes<'_>) -> bool {
         self.state.access.rbac.allows(&authenticated(self.user()), attributes)
     }
 
-    /// Reports whether the user may do something with a path that is not a resource; the verb is a method in lower case.
+    /// Reports whether the user may access a path that is not a resource; the verb is a method in lower case.
     #[must_use]
     pub fn may_path(&self, verb: &str, path: &str) -> bool {
         self.state.access.rbac.decide(&authenticated(self.user()), &Question::Path { verb, path }).allowed
     }
 
-    /// The namespaces in which the user may have rights that the user does not have everywhere.
+    /// Returns the namespaces in which the user may have rights beyond the cluster-wide ones.
     #[must_use]
     pub fn namespaces(&self) -> Vec<String> {
         self.state.access.rbac.namespaces_of(&authenticated(self.user()))

@@ -1,4 +1,4 @@
-//! Another listener of the process, such as the metrics of a collector or its page: with the bounds of the API server's own on
+//! Another listener of the process, for example for a collector's metrics or its page. It has the API server's limits on
 //! connections, handshakes, headers, time and memory.
 
 use std::convert::Infallible;
@@ -26,7 +26,7 @@ use crate::transport::clients::{AdmittedConnection, Clients, Ending, Limits};
 use crate::transport::connections::{Patience, converse};
 use crate::transport::lent::LentConnection;
 
-/// A listener. See the module documentation.
+/// A listener; see the module documentation.
 #[derive(Clone)]
 pub struct Listener {
     clients: Arc<Clients>,
@@ -34,24 +34,25 @@ pub struct Listener {
     patience: Patience,
 }
 
-/// The connection that a request came on: whoever answers says whose it is. Connections without a known user end first when places or
-/// memory are short, and have an eighth of the memory.
+/// Connection of a request; the code that answers reports the user. Connections without a known user are the first to end when
+/// connections or memory run short, and share an eighth of the memory.
 #[derive(Clone)]
 pub struct Peer(Arc<AdmittedConnection>);
 
 impl Peer {
-    /// The request is of this user, whose credentials are valid.
+    /// Reports that the request belongs to this user and that its credentials are valid.
     pub fn is_of(&self, user: &UserInfo) {
         self.0.client().authenticated(&user.name, standing(user));
     }
 
-    /// Grants the connection the standing of a user: everybody who reaches the listener may ask for everything. It is answered at the pace
-    /// of those without credentials all the same.
+    /// Grants the connection the standing of a user, for listeners on which everybody may request everything. Its answers are still
+    /// paced like those for clients without credentials.
     pub fn is_trusted(&self) {
         self.0.client().trusted();
     }
 
-    /// The credentials of the request were no good. A connection on which none ever were is cut off after some.
+    /// Reports that the credentials of the request were invalid. After several such requests and no valid one, the connection is
+    /// cut off.
     pub fn was_denied(&self) {
         self.0.client().denied();
     }
@@ -64,7 +65,7 @@ impl std::fmt::Debug for Listener {
 }
 
 impl Listener {
-    /// With this many connections at most, and no more than half of the memory of the process held for them.
+    /// Creates a listener with at most this many connections, which may hold no more than half of the process's memory budget.
     #[must_use]
     pub fn new(tls: Option<Arc<ListenerTls>>, most_connections: usize) -> Self {
         let account = Account::new(MemoryBudget::of_machine());
@@ -72,7 +73,7 @@ impl Listener {
         Self { clients, tls, patience: Patience::default() }
     }
 
-    /// Answers requests until the process ends. Returns the address (the port may have been 0).
+    /// Serves requests until the process ends. Returns the actual address, in case the port was 0.
     pub async fn listen<A>(
         self,
         address: SocketAddr,
@@ -114,7 +115,7 @@ impl Listener {
                     shaken = tokio::time::timeout(self.patience.handshake, shaking) => shaken,
                     () = client.asked(Ending::AtOnce) => return,
                 };
-                // A handshake that fails or takes too long concerns its client only.
+                // A failed or slow handshake only affects its client.
                 let Ok(Ok(stream)) = shaken else { return };
                 self.converse(stream, &admitted, answer).await;
             }
@@ -147,7 +148,7 @@ impl Listener {
     }
 }
 
-/// An answer as it is sent.
+/// Converts an answer to a response.
 fn response(answer: ExtensionAnswer) -> Response<AnswerBody> {
     let body = match answer.body {
         ExtensionBody::Whole(bytes) => AnswerBody::Whole(bytes),

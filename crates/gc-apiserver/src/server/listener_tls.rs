@@ -1,4 +1,4 @@
-//! TLS for another listener of the process, such as the metrics of a collector.
+//! TLS for another listener of the process, for example for a collector's metrics.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::auth::pki::{GivenKeys, Keep, Pki, PkiError};
 
-/// A certificate to serve with, for clients that show none. HTTP/1.1 alone.
+/// A serving certificate, for clients that present none. HTTP/1.1 only.
 pub struct ListenerTls {
     acceptor: TlsAcceptor,
-    /// The authority of a certificate that was made for this process.
+    /// Authority of the certificate, if it was generated for this process.
     authority_pem: Option<String>,
 }
 
@@ -20,7 +20,7 @@ impl std::fmt::Debug for ListenerTls {
 }
 
 impl ListenerTls {
-    /// With the given certificate chain and key, in PEM, or a new certificate for these hosts.
+    /// Uses the given certificate chain and key, in PEM, or generates a certificate for these hosts.
     pub fn new(given: Option<(Vec<u8>, Vec<u8>)>, hosts: &[String]) -> Result<Self, PkiError> {
         let is_made = given.is_none();
         let keys = GivenKeys { serving: given, ..GivenKeys::default() };
@@ -29,13 +29,13 @@ impl ListenerTls {
         Ok(Self { acceptor, authority_pem: is_made.then_some(pki.ca_pem) })
     }
 
-    /// Returns the authority that clients verify the certificate with, if it was made here.
+    /// Returns the authority that clients verify the certificate with, if the certificate was generated here.
     #[must_use]
     pub fn authority_pem(&self) -> Option<&str> {
         self.authority_pem.as_deref()
     }
 
-    /// Makes a connection one of TLS.
+    /// Returns the acceptor of TLS connections.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         self.acceptor.clone()
     }

@@ -1,8 +1,8 @@
-//! The servers on one store: each renews a record, and the endpoints of the Service `kubernetes` are the servers with a record.
+//! The servers on one store: each renews a record, and the servers with a record form the endpoints of the Service `kubernetes`.
 //!
-//! A record has no time in it, because the clocks of machines differ. Each server counts, by its own clock, the time since it saw a
-//! record change, and removes one that has not changed for the time of a lease. The time in which it could not read them does not
-//! count: after an outage of the store, no server is dead because none could renew its record.
+//! A record contains no time, because the clocks of machines differ. Each server measures, by its own clock, the time since it saw
+//! a record change, and removes a record that has not changed for the duration of a lease. Time in which it could not read the
+//! records does not count: after an outage of the store, no server is considered dead only because none could renew its record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -28,12 +28,12 @@ const RECORDS: &str = "living/";
 const NAMESPACE: &str = "default";
 const SERVICE: &str = "kubernetes";
 const SLICES: &str = "discovery.k8s.io";
-/// Label that marks the slices beyond the first as ours.
+/// Label that marks further slices as managed by these servers.
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "kubegc-apiserver";
 /// Maximum number of attempts to write the endpoints while other servers write them.
 const MAX_TURNS: usize = 8;
-/// Maximum time for a server that stops to remove its record.
+/// Maximum time that a stopping server spends on removing its record.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Intervals of the record of a server.
@@ -57,7 +57,7 @@ impl Default for PeerTiming {
 pub(crate) struct Peer {
     address: IpAddr,
     port: u16,
-    /// Hash of its certificate authority.
+    /// Hash of the server's certificate authority.
     authority: String,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Peer {
 struct Announcement {
     #[serde(flatten)]
     peer: Peer,
-    /// Number of the renewal: makes each renewal a change.
+    /// Number of the renewal, which makes each renewal a change.
     renewal: u64,
 }
 
@@ -86,16 +86,16 @@ impl Peer {
     }
 }
 
-/// View that one server has of the others.
+/// One server's view of the others.
 pub(crate) struct Peers {
     own: Peer,
     expiry: Duration,
     renewals: u64,
     /// Revision of each record, and the time at which this server first saw it.
     seen: BTreeMap<String, (Revision, Instant)>,
-    /// Time at which the records were read last.
+    /// Time of the last read of the records.
     looked: Option<Instant>,
-    /// Servers with other keys that were logged.
+    /// Servers with other keys that have been logged.
     strangers: BTreeSet<Peer>,
 }
 
@@ -114,7 +114,7 @@ impl Peers {
         self
     }
 
-    /// Renews the record, removes those of dead servers, and makes the others the endpoints of the Service.
+    /// Renews the record, removes the records of dead servers, and publishes the others as endpoints of the Service.
     pub(crate) fn tend(&mut self, state: &State, now: Instant) -> Result<(), ApiError> {
         self.renew(state)?;
         agree(state, |records| {
@@ -125,7 +125,7 @@ impl Peers {
                     server = name,
                     "an API server no longer renews its lease, and is removed from the endpoints"
                 );
-                // Has no effect if it was renewed meanwhile, or removed by another server.
+                // Has no effect if the record was renewed in the meantime, or removed by another server.
                 let removed = state.registry.write_server_record(name, None, record.revision);
                 removed.map_err(ApiError::internal)?;
             }
@@ -141,14 +141,14 @@ impl Peers {
         let name = self.own.record();
         let before = state.registry.server_record(&name).map_err(ApiError::internal)?;
         let before = before.map_or(Revision(0), |record| record.revision);
-        // Another server may have removed it just now; the next renewal writes it again.
+        // Another server may just have removed the record; the next renewal writes it again.
         let written = state.registry.write_server_record(&name, Some(text.into()), before);
         written.map(drop).map_err(ApiError::internal)
     }
 
     /// Returns the servers that are alive, and the records of those that are dead.
     fn judge(&mut self, records: Vec<ServerRecord>, now: Instant) -> (BTreeSet<Peer>, Vec<ServerRecord>) {
-        // While this server or the store stood still, so did the others, or their renewals could not be seen.
+        // While this server or the store was suspended, the other servers were too, or their renewals could not be seen.
         let gap = self.looked.replace(now).map_or(Duration::ZERO, |before| now.duration_since(before));
         if gap > self.expiry / 2 {
             self.seen.clear();
@@ -163,7 +163,7 @@ impl Peers {
             seen.insert(record.name.clone(), (record.revision, since));
             match announced(&record) {
                 Some(announcement) if is_alive => drop(living.insert(announcement.peer)),
-                // A newer server may use another form.
+                // The record may come from a newer server that uses another format.
                 None if is_alive => {}
                 _ => dead.push(record),
             }
@@ -187,7 +187,7 @@ impl Peers {
     }
 }
 
-/// View of the others; `None` once the server has left.
+/// View of the other servers; `None` once this server has left.
 pub(crate) type SharedPeers = Arc<Mutex<Option<Peers>>>;
 
 fn lock(peers: &SharedPeers) -> MutexGuard<'_, Option<Peers>> {
@@ -209,10 +209,10 @@ pub(crate) async fn keep(state: Arc<State>, peers: SharedPeers, renewal: Duratio
     }
 }
 
-/// Removes the record and the endpoint of a server that stops, before it stops: no client is sent to it any more.
+/// Removes the record and the endpoint of a server before it stops, so that no further clients are sent to it.
 pub(crate) async fn leave(state: &Arc<State>, peers: SharedPeers) {
     let left = state.perform(Weight::WriteMany, move |state| {
-        // Taken, so that the record is not renewed again.
+        // Taken out, so that the record is not renewed again.
         let Some(Peers { own, .. }) = lock(&peers).take() else { return Ok(()) };
         let name = own.record();
         if let Some(record) = state.registry.server_record(&name).map_err(ApiError::internal)? {
@@ -238,7 +238,7 @@ fn announced(record: &ServerRecord) -> Option<Announcement> {
     serde_json::from_slice(&record.value).ok()
 }
 
-/// Makes the servers that `living` chooses among the records the endpoints of the Service.
+/// Publishes the servers that `living` selects among the records as endpoints of the Service.
 ///
 /// Writes are conditional on the endpoints that were read *before* the records, so a server with an older view of the records never
 /// replaces the endpoints of one with a newer view.
@@ -262,7 +262,7 @@ fn agree(
 /// Endpoints of the Service, as they are stored.
 struct PublishedEndpoints {
     endpoints: Option<Value>,
-    /// By name.
+    /// Slices by name.
     slices: BTreeMap<String, Value>,
 }
 
@@ -279,7 +279,7 @@ impl PublishedEndpoints {
         })
     }
 
-    /// Makes these servers the endpoints.
+    /// Publishes these servers as the endpoints.
     fn publish(&self, state: &State, peers: &BTreeSet<Peer>) -> Result<(), ApiError> {
         put(state, "", "endpoints", self.endpoints.as_ref(), &endpoints(peers), &["subsets"])?;
         let mut groups = Groups::new();
@@ -288,7 +288,7 @@ impl PublishedEndpoints {
         }
         let before = self.slices.get(SERVICE).and_then(group_of);
         if let (true, Some(before)) = (groups.is_empty(), before) {
-            // The last server has left: the slice stays, without endpoints.
+            // The last server has left: its slice stays, without endpoints.
             groups.insert(before, Vec::new());
         }
         let first = before.filter(|before| groups.contains_key(before)).or(groups.keys().next().copied());
@@ -303,7 +303,7 @@ impl PublishedEndpoints {
             wanted.insert(name.clone(), slice(&name, family, port, peers));
         }
         for (name, live) in &self.slices {
-            // The family of a slice cannot be changed.
+            // The address family of a slice is immutable.
             if wanted.get(name).is_none_or(|wanted| wanted["addressType"] != live["addressType"]) {
                 remove(state, live)?;
             }
@@ -378,7 +378,7 @@ fn target(state: &State, group: &str, resource: &str, name: &str) -> Result<Requ
     Ok(RequestTarget { namespace: NAMESPACE.to_owned(), name: name.to_owned(), ..collection })
 }
 
-/// Creates an object, or updates these members of the one that was read.
+/// Creates an object, or updates these fields of the one that was read.
 fn put(
     state: &State,
     group: &str,
@@ -433,7 +433,7 @@ mod tests {
     const TIMING: PeerTiming =
         PeerTiming { renewal: Duration::from_secs(1), expiry: Duration::from_secs(10) };
 
-    /// Starts a server that does not renew a record by itself.
+    /// Starts a server that does not renew its record by itself.
     async fn server(store: &Arc<MemoryStorage>) -> RunningServer {
         let store = Arc::clone(store) as Arc<dyn Storage>;
         let registry = Registry::open(store, gc_registry::Config::default()).unwrap();
@@ -482,18 +482,18 @@ mod tests {
         let expected =
             |which: &[String]| (which.to_vec(), BTreeMap::from([(SERVICE.to_owned(), which.to_vec())]));
         assert_eq!(endpoints_of(one.state()), expected(&all));
-        // The third one dies. A server that has watched it for less than the lease keeps it.
+        // The third server dies. A server that has observed it for less than the lease keeps its record.
         of_first.tend(one.state(), at(1)).unwrap();
         of_second.tend(two.state(), at(9)).unwrap();
         assert_eq!(endpoints_of(one.state()), expected(&all));
         of_first.tend(one.state(), at(6)).unwrap();
         of_first.tend(one.state(), at(11)).unwrap();
         assert_eq!(endpoints_of(one.state()), expected(&all[..2]), "the second was renewed at 9");
-        // A server that starts considers all records new.
+        // A newly started server considers all records new.
         let mut again = Peers::new(peer("10.0.0.3:6443", "a"), TIMING);
         again.tend(two.state(), at(100)).unwrap();
         assert_eq!(endpoints_of(one.state()), expected(&all));
-        // A server that stops removes its record.
+        // A stopping server removes its record.
         let shared = |peers| Arc::new(Mutex::new(Some(peers)));
         let leaving = shared(of_second);
         leave(two.state(), Arc::clone(&leaving)).await;
@@ -505,7 +505,7 @@ mod tests {
         assert_eq!(endpoints_of(one.state()).1[SERVICE], Vec::<String>::new());
     }
 
-    /// A regression: the first server that renewed its record after an outage of the store removed all others.
+    /// Regression test: after an outage of the store, the first server that renewed its record removed all others.
     #[tokio::test]
     async fn no_server_is_dead_because_the_store_could_not_be_read() {
         let store = Arc::new(MemoryStorage::default());
@@ -544,7 +544,7 @@ mod tests {
         let names: Vec<&str> = slices.keys().map(String::as_str).collect();
         assert_eq!(names, ["kubernetes", "kubernetes-ipv4-7443", "kubernetes-ipv6-6443"]);
         assert_eq!(slices["kubernetes"], ["10.0.0.1:6443"]);
-        // The servers of the first slice die: its name goes to the next, and no other slice is left.
+        // The servers of the first slice die: the next group takes over its name, and no other slice is left.
         let last = all.last_mut().unwrap();
         for seconds in [5, 10] {
             last.tend(server.state(), at(seconds)).unwrap();

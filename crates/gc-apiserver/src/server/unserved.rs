@@ -1,5 +1,5 @@
-//! Requests that Go's HTTP/1 server refuses before anything is known of them: a proxy in front might take them for something
-//! else than this server does.
+//! Requests that Go's HTTP/1 server refuses before it parses them further: a proxy in front might interpret them differently than
+//! this server does.
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, EXPECT, HOST, HeaderValue, TRANSFER_ENCODING};
@@ -7,10 +7,10 @@ use http::{Request, StatusCode, Version};
 
 use crate::exchange::{Answer, PLAIN, text_answer};
 
-/// Bytes of a `Host` besides letters and digits.
+/// Bytes allowed in a `Host` besides letters and digits.
 const HOST_BYTES: &[u8] = b"!$%&()*+,-.:;=[]'_~";
 
-/// The answer to a request that is not served; the connection ends with it.
+/// Returns the answer to a request that must not be served; the connection ends with it.
 pub(crate) fn unserved<B>(request: &Request<B>) -> Option<Answer> {
     if !matches!(request.version(), Version::HTTP_10 | Version::HTTP_11) {
         return None;
@@ -60,7 +60,7 @@ fn bad_expectation<B>(request: &Request<B>) -> Option<Answer> {
 mod tests {
     use super::*;
 
-    /// As kube-apiserver 1.36.2 answers.
+    /// The same answers as kube-apiserver 1.36.2 gives.
     #[test]
     fn what_others_may_read_otherwise_is_not_served() {
         let table: [(Version, &[(&str, &str)], Option<u16>); 14] = [

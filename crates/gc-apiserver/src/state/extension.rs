@@ -1,4 +1,4 @@
-//! Paths that the program around the server answers: the page and its API.
+//! Paths that the surrounding program answers: the page and its API.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,18 +17,18 @@ use crate::exchange::{Answer, packed, packed_answer, text_answer};
 pub enum Audience {
     /// Users with permission for the path (`nonResourceURLs`).
     Permitted,
-    /// Any authenticated user: the extension answers with the permissions of that user.
+    /// Any authenticated user: the extension answers with that user's permissions.
     Authenticated,
     /// Everybody.
     Anyone,
 }
 
-/// A request for a path of an [`Extension`], from a user who may make it.
+/// An authorized request for a path of an [`Extension`].
 #[derive(Debug)]
 pub struct ExtensionRequest {
     /// Method.
     pub method: Method,
-    /// Decoded path, without a slash at the end.
+    /// Decoded path, without a trailing slash.
     pub path: String,
     /// Decoded query.
     pub query: Vec<(String, String)>,
@@ -38,21 +38,21 @@ pub struct ExtensionRequest {
     pub body: Bytes,
     /// The user, after impersonation.
     pub user: UserInfo,
-    /// The credentials that the request has shown itself; `None` in a session.
+    /// Credentials that the request itself presented; `None` in a session.
     pub origin: Option<Origin>,
 }
 
 /// The body of an answer.
 pub enum ExtensionBody {
-    /// All of it.
+    /// A complete body.
     Whole(Bytes),
-    /// All of it, for several requests.
+    /// A complete body shared by several requests.
     Shared(Arc<SharedBody>),
-    /// Pieces, each made when the client has room for it.
+    /// Chunks, each produced when the client has room for it.
     Stream(BoxStream<'static, Bytes>),
 }
 
-/// A body that several requests get. It is compressed once, when the first client asks for that.
+/// A body shared by several requests. It is compressed once, when the first client asks for that.
 #[derive(Debug)]
 pub struct SharedBody {
     bytes: Bytes,
@@ -60,19 +60,19 @@ pub struct SharedBody {
 }
 
 impl SharedBody {
-    /// A body of these bytes.
+    /// Creates a body of these bytes.
     #[must_use]
     pub fn new(bytes: Bytes) -> Self {
         Self { bytes, packed: OnceLock::new() }
     }
 
-    /// The bytes as they are.
+    /// Returns the bytes, uncompressed.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         self.bytes.clone()
     }
 
-    /// The body as an answer.
+    /// Returns the body as an answer.
     pub(crate) fn answer(&self, content_type: &'static str, gzip: bool) -> Answer {
         let compressed = if gzip { self.packed.get_or_init(|| packed(&self.bytes)).clone() } else { None };
         match compressed {
@@ -82,7 +82,7 @@ impl SharedBody {
     }
 }
 
-/// An answer.
+/// Answer of an extension.
 pub struct ExtensionAnswer {
     /// Status code.
     pub code: u16,
@@ -95,7 +95,7 @@ pub struct ExtensionAnswer {
 }
 
 impl ExtensionAnswer {
-    /// A JSON document.
+    /// Creates an answer with a JSON document.
     #[must_use]
     pub fn json(code: u16, document: &serde_json::Value) -> Self {
         let body = ExtensionBody::Whole(document.to_string().into());
@@ -111,19 +111,19 @@ impl std::fmt::Debug for ExtensionAnswer {
 
 /// A handler of further paths.
 pub trait Extension: Send + Sync + 'static {
-    /// Returns the access rule of a path; `None` if the path is not the extension's.
+    /// Returns the access rule of a path; `None` if the path does not belong to the extension.
     fn audience(&self, path: &str) -> Option<Audience>;
 
-    /// Where the browsers that may ask without other credentials are kept.
+    /// Returns the sessions of browsers that need no other credentials, if there are any.
     fn sessions(&self) -> Option<&Sessions> {
         None
     }
 
-    /// Reports whether a session is enough to ask for a path; other credentials always are.
+    /// Reports whether a session suffices to access a path; other credentials always do.
     fn accepts_session(&self, _path: &str) -> bool {
         false
     }
 
-    /// Answers a request; `None` if there is no such path.
+    /// Answers a request; resolves to `None` if the path does not exist.
     fn answer(&self, request: ExtensionRequest) -> BoxFuture<'static, Option<ExtensionAnswer>>;
 }

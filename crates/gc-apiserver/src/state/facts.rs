@@ -10,17 +10,17 @@ pub(crate) struct Facts {
     pub(crate) flags: BTreeMap<String, String>,
     /// Time of the start.
     pub(crate) started: jiff::Timestamp,
-    /// The same by the clock that is never set.
+    /// Start by the monotonic clock.
     pub(crate) running: Instant,
 }
 
 impl Facts {
-    /// From now on.
+    /// Records the current time as the start.
     pub(crate) fn new(flags: BTreeMap<String, String>) -> Self {
         Self { flags, started: jiff::Timestamp::now(), running: Instant::now() }
     }
 
-    /// When the server was started, in seconds.
+    /// Returns the start time in seconds.
     pub(crate) fn started_seconds(&self) -> i64 {
         self.started.as_second()
     }

@@ -1,4 +1,4 @@
-//! The account of the bytes that the process holds for its clients: its budget, and the share of each standing.
+//! Account of the memory that the process holds for its clients: its budget, and the share of each standing.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -6,35 +6,35 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gc_types::parse_quantity;
 
-/// Smallest budget: below it, a single large request would find no room.
+/// Minimum budget: below it, a single large request would find no room.
 const MINIMUM_BUDGET: u64 = 16 << 20;
-/// Part of the memory of the machine, or of the cgroup or limit that is smaller, that clients may use.
+/// Clients may use one in this many bytes of the machine's memory, or of a smaller cgroup or process limit.
 const PART_OF_MEMORY: u64 = 2;
-/// Assumed memory where nothing says how much there is.
+/// Assumed memory if no limit is known.
 const ASSUMED_MEMORY: u64 = 1 << 30;
-/// Eighths of the budget for clients that have shown no credentials.
+/// Eighths of the budget for clients without credentials.
 const ANONYMOUS_EIGHTHS: usize = 1;
-/// Eighths of the budget for these and for authenticated clients; the rest is kept for administrators.
+/// Eighths of the budget for anonymous and authenticated clients together; the rest is reserved for administrators.
 const AUTHENTICATED_EIGHTHS: usize = 6;
 
-/// Number of bytes that a server holds for its clients at most: bodies of requests, answers that are not sent, connections.
+/// Maximum number of bytes that a server holds for its clients: bodies of requests, unsent answers, connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryBudget(u64);
 
 impl MemoryBudget {
-    /// A budget of this number of bytes, but no less than 16 MiB.
+    /// Returns a budget of this number of bytes, but at least 16 MiB.
     #[must_use]
     pub fn of_bytes(bytes: u64) -> Self {
         Self(bytes.max(MINIMUM_BUDGET))
     }
 
-    /// Half of what this process may use: of the machine's memory, or of the smallest limit on it (cgroup, `ulimit`).
+    /// Returns half of the memory that this process may use: of the machine's memory, or of its smallest limit (cgroup, `ulimit`).
     #[must_use]
     pub fn of_machine() -> Self {
         Self::of_bytes(memory_limits().min().unwrap_or(ASSUMED_MEMORY) / PART_OF_MEMORY)
     }
 
-    /// The budget in bytes.
+    /// Returns the budget in bytes.
     #[must_use]
     pub fn bytes(self) -> u64 {
         self.0
@@ -54,7 +54,7 @@ impl FromStr for MemoryBudget {
     }
 }
 
-/// Every limit on the memory of this process that the system tells.
+/// Returns every limit on the memory of this process that the system reports.
 fn memory_limits() -> impl Iterator<Item = u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let machine = read("/proc/meminfo").and_then(|text| {
@@ -71,14 +71,14 @@ fn memory_limits() -> impl Iterator<Item = u64> {
     machine.into_iter().chain(rlimits.into_iter().flatten()).chain(cgroups)
 }
 
-/// A soft limit in `/proc/self/limits`; none if it is unlimited.
+/// Returns a soft limit in `/proc/self/limits`; `None` if it is unlimited.
 pub(crate) fn soft_limit(limits: &str, name: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// The files with the memory limits of the groups in `/proc/self/cgroup`, from each group up to the root. Within a container the
-/// path of a group may be the host's: the root is read in any case.
+/// Returns the files with the memory limits of the groups in `/proc/self/cgroup`, from each group up to the root. Inside a
+/// container, the path of a group may be the host's, so the root is always read.
 fn cgroup_files(groups: &str) -> Vec<String> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -114,10 +114,10 @@ pub(crate) enum ClientStanding {
 }
 
 impl ClientStanding {
-    /// All, from the lowest.
+    /// All standings, from the lowest.
     pub(crate) const ALL: [Self; 3] = [Self::Anonymous, Self::Authenticated, Self::Privileged];
 
-    /// Its name in metrics.
+    /// Returns the standing's name in metrics.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Anonymous => "anonymous",
@@ -131,11 +131,11 @@ impl ClientStanding {
     }
 }
 
-/// Refusal of the account: the bytes would exceed the budget, or a share of it.
+/// The bytes would exceed the budget, or a share of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OverBudget;
 
-/// The account.
+/// Account of the memory held for clients.
 #[derive(Debug)]
 pub(crate) struct Account {
     budget: usize,
@@ -143,18 +143,18 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// An account in which nothing is held.
+    /// Creates an account in which nothing is held.
     pub(crate) fn new(budget: MemoryBudget) -> Arc<Self> {
         let budget = usize::try_from(budget.bytes()).unwrap_or(usize::MAX / 8);
         Arc::new(Self { budget, held: Default::default() })
     }
 
-    /// The budget in bytes.
+    /// Returns the budget in bytes.
     pub(crate) fn budget(&self) -> usize {
         self.budget
     }
 
-    /// Bytes that are held for clients of this standing.
+    /// Returns the number of bytes held for clients of this standing.
     pub(crate) fn held(&self, standing: ClientStanding) -> usize {
         self.held[standing.index()].load(Ordering::Relaxed)
     }
@@ -168,7 +168,7 @@ impl Account {
         }
     }
 
-    /// Reports whether no limit is exceeded that counts what is held for this standing.
+    /// Reports whether every limit that includes this standing is respected.
     fn is_within(&self, standing: ClientStanding) -> bool {
         let mut below = 0;
         ClientStanding::ALL.into_iter().all(|each| {
@@ -203,7 +203,7 @@ impl Account {
     }
 }
 
-/// Bytes that are held for a client, until this is dropped.
+/// Bytes held for a client, until dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     account: Arc<Account>,
@@ -222,7 +222,7 @@ impl Charge {
         Ok(())
     }
 
-    /// Takes bytes out into a charge of their own: as many as there are, if there are fewer.
+    /// Splits bytes off into a separate charge; at most all of them.
     pub(crate) fn split(&mut self, bytes: usize) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -234,7 +234,7 @@ impl Charge {
         }
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

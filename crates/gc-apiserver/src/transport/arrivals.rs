@@ -1,5 +1,5 @@
-//! The arrival of connections, at the API server's listener and at others of the process: who is let in, the handshake, and the silence
-//! towards those that did harm.
+//! Arrival of connections, at the API server's listener and at others of the process: admission, the handshake, and the silence
+//! towards peers that did harm.
 
 use std::io;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use super::clients::{AdmittedConnection, Client, Clients, Ending};
 use super::doors::TURN;
 use super::lent::{LentConnection, ReturnSlot};
 
-/// How long a connection stays open, and is not served, whose peer does harm: whoever waits for its end does not come again at once.
+/// Time for which a harmful peer's connection stays open unserved: a client that waits for its end does not reconnect immediately.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Delay after a connection could not be accepted: file descriptors are short, mostly, until some connection ends.
+/// Delay after a connection could not be accepted, usually because file descriptors are exhausted until some connection ends.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The next connection for which there is a place.
+/// Accepts the next connection that is admitted.
 pub(crate) async fn next(listener: &TcpListener, clients: &Arc<Clients>) -> (TcpStream, AdmittedConnection) {
     loop {
         clients.room().await;
@@ -35,13 +35,13 @@ pub(crate) async fn next(listener: &TcpListener, clients: &Arc<Clients>) -> (Tcp
     }
 }
 
-/// Makes a connection one of TLS, in its turn.
+/// Performs the TLS handshake of a connection, in its turn.
 pub(crate) async fn shake_hands(
     client: &Client,
     acceptor: TlsAcceptor,
     stream: LentConnection<TcpStream>,
 ) -> io::Result<TlsStream<LentConnection<TcpStream>>> {
-    // Whoever says nothing waits for no turn.
+    // A client that sends nothing takes no turn.
     stream.readable().await?;
     let turn = client.doors().handshake(client.address()).await;
     let accepting = acceptor.accept(stream);
@@ -49,12 +49,12 @@ pub(crate) async fn shake_hands(
     if let Ok(shaken) = tokio::time::timeout(TURN, &mut accepting).await {
         return shaken;
     }
-    // It waits for its peer, and leaves its turn to others.
+    // The handshake now waits for its peer, so others may have the turn.
     drop(turn);
     accepting.await
 }
 
-/// Keeps a connection open for a while that is not served any longer, if its peer did harm.
+/// Keeps the connection of a harmful peer open for a while, without serving it.
 pub(crate) async fn stay_silent(
     client: &Client,
     slot: &ReturnSlot<TcpStream>,

@@ -1,4 +1,4 @@
-//! Bodies of requests while they are read and held: how many of one user, and how many bytes of one and of all.
+//! Bodies of requests while they are read and held: limits the number per user, and the bytes per user and in total.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,20 +9,20 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::account::{Account, Charge, OverBudget};
 use super::clients::Client;
 
-/// Longest request body (upstream's limit).
+/// Maximum length of a request body (upstream's limit).
 pub(crate) const MAXIMUM_BODY: usize = 3 * 1024 * 1024;
-/// Bodies of one user that are read at once; further ones wait.
+/// Maximum number of one user's bodies that are read at once; further ones wait.
 const MAXIMUM_READING: usize = 128;
 /// Maximum wait before a body is read.
 const TURN_PATIENCE: Duration = Duration::from_secs(15);
-/// Bytes of all bodies that are held, from their arrival to the answer.
+/// Maximum number of bytes of all bodies held, from their arrival to the answer.
 const MAXIMUM_BYTES: usize = 256 * 1024 * 1024;
-/// Part of the memory budget that they may take, if it is smaller.
+/// Bodies may take one in this many bytes of the memory budget, if that is less.
 const PART_OF_BUDGET: usize = 4;
-/// Part of it that administrators have beyond that.
+/// Administrators have an additional reserve of one in this many bytes of that.
 const PART_IN_RESERVE: usize = 4;
 
-/// There is no room for a body.
+/// Error: there is no room for a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoRoom;
 
@@ -30,7 +30,7 @@ pub(crate) struct NoRoom;
 #[derive(Debug)]
 pub(crate) struct Bodies(Mutex<Ledger>);
 
-/// Charges by holder. Users are there for as long as they have a body.
+/// Charges by holder. A user is listed while holding a body.
 #[derive(Debug)]
 struct Ledger {
     maximum: usize,
@@ -46,8 +46,8 @@ struct Usage {
 }
 
 impl Ledger {
-    /// Reports whether a user may hold this many more bytes: an equal share of all for each user, but always one
-    /// whole body.
+    /// Reports whether a user may hold this many more bytes. Each user has an equal share of the total, but always room for one
+    /// complete body.
     fn admits(&self, user: &str, more: usize, exempt: bool) -> bool {
         let (limit, share) = if exempt {
             let all = self.maximum + self.maximum / PART_IN_RESERVE;
@@ -61,7 +61,7 @@ impl Ledger {
 }
 
 impl Bodies {
-    /// No bodies yet, within an account.
+    /// Creates a ledger without bodies, within an account.
     pub(crate) fn new(account: &Account) -> Self {
         let maximum = MAXIMUM_BYTES.min(account.budget() / PART_OF_BUDGET).max(MAXIMUM_BODY);
         Self(Mutex::new(Ledger { maximum, bytes: 0, users: BTreeMap::new() }))
@@ -71,7 +71,7 @@ impl Bodies {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the turn of a body. Its bytes are charged to the client as well, unless it comes from this process.
+    /// Waits for the turn of a body. Its bytes are also charged to the client, unless it comes from this process.
     pub(crate) async fn begin(
         self: &Arc<Self>,
         user: &str,
@@ -90,7 +90,7 @@ impl Bodies {
             usage.bodies += 1;
             Arc::clone(&usage.turns)
         };
-        // Counted from here on, also if the wait is given up.
+        // Counted from here on, even if the wait is abandoned.
         let mut held = Held { bodies: Arc::clone(self), user, exempt, bytes: 0, charge, turn: None };
         if !exempt {
             let turn = tokio::time::timeout(TURN_PATIENCE, turns.acquire_owned()).await;
@@ -100,7 +100,7 @@ impl Bodies {
     }
 }
 
-/// A body that is read or held.
+/// A body that is being read or held.
 #[derive(Debug)]
 pub(crate) struct Held {
     bodies: Arc<Bodies>,
@@ -112,7 +112,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Counts bytes that arrived.
+    /// Counts bytes that have arrived.
     pub(crate) fn add(&mut self, more: usize) -> Result<(), NoRoom> {
         if let Some(charge) = &mut self.charge {
             charge.grow(more).map_err(|OverBudget| NoRoom)?;
@@ -129,7 +129,7 @@ impl Held {
         Ok(())
     }
 
-    /// The body has arrived: another one of the user may be read.
+    /// Marks the body as complete, so that another one of the user may be read.
     pub(crate) fn arrived(&mut self) {
         self.turn = None;
     }

@@ -1,4 +1,4 @@
-//! Connections to webhooks, which are kept for the next call, as client-go keeps them.
+//! Connections to webhooks, kept for the next call as client-go does.
 
 use std::collections::HashMap;
 use std::io::{self, Read as _};
@@ -21,62 +21,62 @@ use tokio::task::AbortHandle;
 
 use crate::transport::dial::{Peer, connect, connect_tls};
 
-/// The largest answer to a small request in bytes. One to a large request may be larger: it may repeat the objects, and
-/// replace them.
+/// Maximum answer to a small request, in bytes. The answer to a large request may be larger, because it may repeat and replace the
+/// objects.
 const LARGEST_ANSWER: usize = 3 * 1024 * 1024;
 const ANSWER_TO_REQUEST: usize = 4;
-/// How long a connection is kept without a call, as in client-go.
+/// Time for which an unused connection is kept, as in client-go.
 const IDLE_PATIENCE: Duration = Duration::from_secs(90);
-/// How often those that waited longer are closed.
+/// Period in which connections that were unused for longer are closed.
 const SWEEP_PERIOD: Duration = Duration::from_secs(30);
-/// Connections to one place that are kept, as in client-go, and all that are.
+/// Maximum number of kept connections to one place (as in client-go), and in total.
 const MOST_TO_ONE_PLACE: usize = 25;
 const MOST: usize = 100;
-/// What is offered in the handshake, in the order of preference; the first one only where it is wanted.
+/// Protocols offered in the handshake, in order of preference; the first one only on request.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Where a channel leads.
+/// Destination of a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) peer: Peer,
-    /// Without TLS, which only redirects lead to.
+    /// True if the connection has no TLS, which only happens after redirects.
     pub(crate) is_plain: bool,
     /// True if HTTP/2 is offered.
     pub(crate) offers_http2: bool,
 }
 
-/// Why a request has no answer that can be read.
+/// Reason why a request has no readable answer.
 #[derive(Debug)]
 pub(crate) enum Unread {
     NoAnswer(String),
-    /// The answer began, and did not end as it should.
+    /// The answer began but did not end properly.
     BrokenAnswer(String),
 }
 
-/// A request that can be sent again, over another connection.
+/// A request that can be repeated over another connection.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
-    /// Those beside the name of the host.
+    /// Headers other than the host name.
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-/// Connections that wait for their next call. Each has one call at a time.
+/// Connections that wait for their next call. Each serves one call at a time.
 #[derive(Default)]
 pub(crate) struct Channels(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
     idle: HashMap<Place, Vec<(Channel, Instant)>>,
-    /// A task closes what waits for too long; it ends when nothing is left.
+    /// True if a task closes connections that wait too long; it ends when none are left.
     is_swept: bool,
 }
 
-/// Why a request was not answered.
+/// Reason why a request was not answered.
 enum Unanswered {
-    /// The connection had been closed before anything was sent.
+    /// The connection was closed before anything was sent.
     Unsent,
     Failed(String),
 }
@@ -86,8 +86,8 @@ impl Channels {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a request and reads its whole answer, over a connection that is open already if there is one. What was sent is
-    /// never sent twice.
+    /// Sends a request and reads its complete answer, over an open connection if there is one. A request that was sent is never
+    /// sent twice.
     pub(crate) async fn call(
         self: &Arc<Self>,
         place: &Place,
@@ -102,7 +102,7 @@ impl Channels {
             };
             match channel.send(request).await {
                 Ok(response) => break (channel, response),
-                // The server may have closed it while it waited. It closes none that is new without saying why.
+                // The server may have closed a waiting connection. A new connection is never closed without an error.
                 Err(Unanswered::Unsent) if !is_new => {}
                 Err(Unanswered::Unsent) => return Err(Unread::NoAnswer("EOF".to_owned())),
                 Err(Unanswered::Failed(why)) => return Err(Unread::NoAnswer(why)),
@@ -147,7 +147,7 @@ impl Channels {
     }
 }
 
-/// Closes what has waited for too long, until nothing waits.
+/// Closes connections that have waited too long, until none are left.
 async fn sweep(channels: Weak<Channels>) {
     loop {
         tokio::time::sleep(SWEEP_PERIOD).await;
@@ -164,7 +164,7 @@ async fn sweep(channels: Weak<Channels>) {
     }
 }
 
-/// A connection in the protocol that both ends speak; it ends when this is dropped.
+/// A connection in the protocol that both ends support; it ends when dropped.
 struct Channel {
     sender: Sender,
     driver: AbortHandle,
@@ -224,8 +224,8 @@ impl Channel {
     }
 }
 
-/// A stream whose end needs no announcement: many servers close connections without the alert that TLS has for it, and Go
-/// accepts that. An answer that is cut off is noticed by its length, or because it cannot be read.
+/// A stream that may end without announcement: many servers close connections without TLS's closing alert, which Go accepts. A
+/// truncated answer is detected by its length, or because it cannot be parsed.
 struct EndsAnywhere<S>(S);
 
 impl<S: AsyncRead + Unpin> AsyncRead for EndsAnywhere<S> {
@@ -259,7 +259,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for EndsAnywhere<S> {
     }
 }
 
-/// The bytes of an answer that was packed as the request allowed.
+/// Decompresses the bytes of an answer, which the request permits to be compressed.
 fn unpacked(head: &Parts, bytes: Bytes, limit: usize) -> Result<Bytes, String> {
     let is_packed = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"gzip");
     if bytes.is_empty() || !head.headers.get(CONTENT_ENCODING).is_some_and(is_packed) {
@@ -275,7 +275,7 @@ fn unpacked(head: &Parts, bytes: Bytes, limit: usize) -> Result<Bytes, String> {
 }
 
 impl Outgoing {
-    /// The request. HTTP/2 has the host in its URI, and HTTP/1.1 in a header.
+    /// Builds the request. HTTP/2 has the host in the URI, HTTP/1.1 in a header.
     fn request(&self, is_http2: bool) -> Result<Request<Full<Bytes>>, Unanswered> {
         let failed = |why: &dyn std::fmt::Display| Unanswered::Failed(why.to_string());
         let mut request = Request::new(Full::new(self.body.clone()));

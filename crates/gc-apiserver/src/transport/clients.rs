@@ -1,4 +1,5 @@
-//! The connections of clients: whose they are, what they hold, and which one ends when there is no room for another.
+//! Connections of clients: their users, the memory that they hold, and the choice of the one to end when there is no room for
+//! another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,32 +15,32 @@ use super::pace::Pace;
 use super::turns::Turn;
 use crate::loss_metrics::LossMetrics;
 
-/// Connections that may be open at once where files are no bound; more wait in the system's queue.
+/// Maximum number of open connections if file descriptors suffice; more wait in the system's queue.
 const MAXIMUM_CONNECTIONS: usize = 30_000;
-/// File descriptors that connections leave to storage, watches and files, and to connections that are about to end.
+/// File descriptors reserved for storage, watches and files, and for connections that are about to end.
 const FILES_IN_RESERVE: usize = 128;
-/// Connections that there may be however few files there are.
+/// Number of connections that are permitted however few file descriptors there are.
 const MINIMUM_CONNECTIONS: usize = 32;
-/// Connections beyond the bound, of those that were asked to end and have not yet.
+/// Maximum number of connections beyond the limit that were asked to end but are still open.
 const MAXIMUM_ENDING: usize = 64;
 /// Percentage of connections that may be anonymous; the others are reserved for authenticated ones.
 const ANONYMOUS_PERCENT: usize = 75;
 /// Percentage of connections that may belong to users who are not administrators.
 const AUTHENTICATED_PERCENT: usize = 75;
-/// Requests in flight on one HTTP/2 connection (upstream's number).
+/// Maximum number of requests in flight on one HTTP/2 connection (upstream's number).
 pub(crate) const MAXIMUM_STREAMS: u32 = 100;
-/// Requests without valid credentials that are answered at once on one connection.
+/// Maximum number of concurrent requests without valid credentials on one connection.
 pub(crate) const ANONYMOUS_STREAMS: usize = 8;
-/// Further ones that are refused until the connection is cut off, as each costs work: as many as a client may have under way that
-/// keeps to the limit that it was sent.
+/// Further such requests that are refused before the connection is cut off, because each costs work: the number that a client may
+/// have in flight if it respects the limit that it was sent.
 const MAXIMUM_REFUSALS: usize = MAXIMUM_STREAMS as usize - ANONYMOUS_STREAMS;
-/// Requests with credentials that are no good until a connection is cut off that has shown no others: each is verified.
+/// Requests with invalid credentials before a connection without any valid ones is cut off, because each is verified.
 const MAXIMUM_DENIALS: usize = 32;
-/// Time in which a connection must begin a request, or it counts as idle.
+/// Time within which a connection must begin a request before it counts as idle.
 const GRACE: Duration = Duration::from_secs(2);
 /// Number of connections of the largest group that are compared to choose the one to close.
 const COMPARED: usize = 64;
-/// Bytes that the buffers of a connection take (TLS, HTTP), as charged: as measured, rounded up.
+/// Memory of a connection's buffers (TLS, HTTP) as charged, in bytes: measured and rounded up.
 const CONNECTION_BYTES: usize = 48 * 1024;
 /// Minimum time between two comparisons of all connections by the memory they hold.
 const SHEDDING_PERIOD: Duration = Duration::from_millis(50);
@@ -47,28 +48,28 @@ const SHEDDING_PERIOD: Duration = Duration::from_millis(50);
 /// Limits on the number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// In all.
+    /// All connections.
     total: usize,
-    /// Without valid credentials.
+    /// Connections without valid credentials.
     anonymous: usize,
-    /// Of users who are no administrators.
+    /// Connections of users who are not administrators.
     authenticated: usize,
 }
 
 impl Limits {
-    /// For a process with this limit on open files, if it is known.
+    /// Returns the limits for a process with this limit on open files, if known.
     fn of_files(files: Option<u64>) -> Self {
         let files = files.map(|files| usize::try_from(files).unwrap_or(usize::MAX));
         let by_files = files.map_or(MAXIMUM_CONNECTIONS, |files| files.saturating_sub(FILES_IN_RESERVE));
         Self::of(by_files.clamp(MINIMUM_CONNECTIONS, MAXIMUM_CONNECTIONS))
     }
 
-    /// This number in all, or as many as this process may have files for, if they are fewer.
+    /// Returns limits with this total, or fewer if the process may not open enough files.
     pub(crate) fn at_most(total: usize) -> Self {
         Self::of(total.min(Self::of_process().total))
     }
 
-    /// This number in all.
+    /// Returns limits with this total.
     fn of(total: usize) -> Self {
         Self {
             total,
@@ -77,7 +78,7 @@ impl Limits {
         }
     }
 
-    /// For this process.
+    /// Returns the limits for this process.
     pub(crate) fn of_process() -> Self {
         let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
         Self::of_files(soft_limit(&limits, "Max open files"))
@@ -89,15 +90,15 @@ impl Limits {
 pub(crate) enum Ending {
     #[default]
     NotAsked,
-    /// It takes no further requests.
+    /// Accepts no further requests.
     AfterRequests,
-    /// It is not served any longer, and stays open for a while, so that its peer does not come again at once.
+    /// No longer served, but kept open for a while so that the peer does not reconnect immediately.
     Silenced,
-    /// It is cut off.
+    /// Cut off.
     AtOnce,
 }
 
-/// One connection, as its requests and streams share it.
+/// One connection, shared by its requests and streams.
 #[derive(Debug)]
 pub(crate) struct Client {
     number: u64,
@@ -105,36 +106,36 @@ pub(crate) struct Client {
     opened: Instant,
     clients: Arc<Clients>,
     standing: AtomicU8,
-    /// Valid credentials were shown on it. Where everybody is trusted, it has a standing without them.
+    /// True if valid credentials were presented. On a trusting listener, the connection has a standing without them.
     is_known: AtomicBool,
-    /// Of the answers until then.
+    /// Pace of answers until valid credentials are presented.
     pace: Pace,
     held: Arc<AtomicUsize>,
-    /// Charge of the connection itself.
+    /// Charge for the connection itself.
     base: Mutex<Option<Charge>>,
     anonymous_streams: AtomicUsize,
-    /// Requests that were refused for want of one.
+    /// Requests refused for lack of an anonymous stream.
     refusals: AtomicUsize,
-    /// Requests whose credentials were no good.
+    /// Requests with invalid credentials.
     denials: AtomicUsize,
     in_flight: AtomicUsize,
-    /// Grows with every request that begins or ends.
+    /// Incremented whenever a request begins or ends.
     changes: AtomicU64,
     ending: watch::Sender<Ending>,
 }
 
 impl Client {
-    /// Where it comes from.
+    /// Returns the peer's address.
     pub(crate) fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Returns the credentials that it has presented.
+    /// Returns the standing by the credentials that the connection has presented.
     pub(crate) fn standing(&self) -> ClientStanding {
         ClientStanding::ALL.into_iter().nth(self.standing.load(Ordering::Relaxed).into()).unwrap_or_default()
     }
 
-    /// Charges bytes to it until the charge is dropped. Where there is no room, a connection that holds much ends.
+    /// Charges bytes to the connection until the charge is dropped. If there is no room, a connection that holds much is ended.
     pub(crate) fn charge(&self, bytes: usize) -> Result<Charge, OverBudget> {
         let (account, standing) = (&self.clients.account, self.standing());
         account.charge(standing, &self.held, bytes).or_else(|OverBudget| {
@@ -143,20 +144,20 @@ impl Client {
         })
     }
 
-    /// Bytes that are charged to it.
+    /// Returns the number of bytes charged to the connection.
     #[cfg(test)]
     pub(crate) fn held_bytes(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// The way in, by which it came.
+    /// Returns the admission that the connection came through.
     pub(crate) fn doors(&self) -> &Doors {
         self.clients.doors()
     }
 
-    /// Waits until an answer may be sent on it. One for whoever has shown no credentials waits if the connection has had many, then for its
-    /// turn among all such answers of the listener, so that few of them are worked on at once, however many ask, and then for whatever
-    /// else is ready.
+    /// Waits until an answer may be sent on the connection. An answer to a client without credentials waits if the connection has
+    /// had many; then for its turn among all such answers of the listener, so that only few are handled at once; and then for all
+    /// other tasks that are ready.
     pub(crate) async fn turn(&self) -> Option<Turn> {
         if self.is_known.load(Ordering::Relaxed) {
             return None;
@@ -167,17 +168,17 @@ impl Client {
             tokio::time::sleep(share.delay).await;
         }
         let turn = self.doors().answer(self.address, share.had).await;
-        // While tasks are ready, the runtime looks only now and then for what has arrived. A task that yields is resumed after that.
+        // While tasks are ready, the runtime checks only occasionally for arrived data. A yielding task resumes after that check.
         tokio::task::yield_now().await;
         Some(turn)
     }
 
-    /// Counts what happens to streams and connections by force.
+    /// Returns the metrics of streams and connections that were ended by force.
     pub(crate) fn losses(&self) -> &LossMetrics {
         &self.clients.losses
     }
 
-    /// A request has begun, and is under way until the guard is dropped.
+    /// Begins a request, which is in flight until the guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
         self.in_flight.fetch_add(1, Ordering::SeqCst);
         self.changes.fetch_add(1, Ordering::SeqCst);
@@ -198,7 +199,7 @@ impl Client {
         None
     }
 
-    /// Credentials were no good. A connection on which none were is cut off after some.
+    /// Counts invalid credentials. After several, a connection without any valid ones is cut off.
     pub(crate) fn denied(&self) {
         let before = self.denials.fetch_add(1, Ordering::SeqCst);
         if self.standing() == ClientStanding::Anonymous && before + 1 == MAXIMUM_DENIALS {
@@ -207,13 +208,13 @@ impl Client {
         }
     }
 
-    /// A user has shown valid credentials on this connection.
+    /// Records that a user has presented valid credentials on this connection.
     pub(crate) fn authenticated(self: &Arc<Self>, user: &str, standing: ClientStanding) {
         self.is_known.store(true, Ordering::Relaxed);
         self.raise(user, standing);
     }
 
-    /// Gives it the standing of a user, who has shown no credentials: whoever asks is trusted.
+    /// Grants the standing of a user without credentials, on a listener that trusts everybody.
     pub(crate) fn trusted(self: &Arc<Self>) {
         self.raise("", ClientStanding::Authenticated);
     }
@@ -224,7 +225,7 @@ impl Client {
         }
     }
 
-    /// Asks the connection to end.
+    /// Requests that the connection end.
     pub(crate) fn end(&self, how: Ending) {
         self.ending.send_if_modified(|ending| {
             let is_more = *ending < how;
@@ -233,8 +234,8 @@ impl Client {
         });
     }
 
-    /// Ends a connection whose peer does harm: without a word, and without a sign that it has ended. That of an administrator is
-    /// cut off.
+    /// Silences a harmful peer's connection: no answer, and no sign that it has ended. An administrator's connection is cut off
+    /// instead.
     pub(crate) fn silence(&self) {
         if self.standing() == ClientStanding::Privileged {
             return self.end(Ending::AtOnce);
@@ -242,23 +243,23 @@ impl Client {
         self.end(Ending::Silenced);
     }
 
-    /// Reports whether it is not served any longer, and stays open.
+    /// Reports whether the connection is no longer served but still open.
     pub(crate) fn is_silenced(&self) -> bool {
         *self.ending.borrow() == Ending::Silenced
     }
 
-    /// Gives back what the connection itself is charged, once nothing serves it.
+    /// Returns the charge of the connection itself, once nothing serves it.
     pub(crate) fn release(&self) {
         self.base().take();
     }
 
-    /// Resolves when the connection is asked to end in this way, or sooner.
+    /// Resolves when the connection is asked to end in this way or more urgently.
     pub(crate) async fn asked(&self, how: Ending) {
-        // The sender is this client's own.
+        // The sender belongs to this client.
         let _ = self.ending.subscribe().wait_for(|ending| *ending >= how).await;
     }
 
-    /// Resolves when there was no request for as long as the patience lasts: `first` before the first one, `later` after it.
+    /// Resolves after a time without requests: `first` before the first request, `later` after it.
     pub(crate) async fn idle(&self, first: Duration, later: Duration) {
         loop {
             let before = self.changes.load(Ordering::SeqCst);
@@ -273,12 +274,12 @@ impl Client {
         self.base.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports whether it has shown no credentials, and asks too often.
+    /// Reports whether the connection has presented no credentials and sends requests too often.
     fn asks_too_often(&self) -> bool {
         !self.is_known.load(Ordering::Relaxed) && self.pace.is_used_up(Instant::now())
     }
 
-    /// Reports whether it can end unnoticed: it has had time for a request, and none is under way.
+    /// Reports whether the connection can end unnoticed: it has had time for a request, and none is in flight.
     fn is_idle(&self) -> bool {
         self.in_flight.load(Ordering::SeqCst) == 0 && self.opened.elapsed() >= GRACE
     }
@@ -305,7 +306,7 @@ impl Drop for AnonymousStream {
     }
 }
 
-/// Connections by what they have in common, an address or a user.
+/// Connections grouped by address or by user.
 #[derive(Debug)]
 struct Groups<K> {
     members: BTreeMap<K, BTreeSet<u64>>,
@@ -350,13 +351,13 @@ impl<K: Ord + Clone> Groups<K> {
     }
 }
 
-/// Connections that are open.
+/// Open connections.
 #[derive(Debug, Default)]
 struct Register {
     last: u64,
     open: BTreeMap<u64, Arc<Client>>,
     anonymous: Groups<IpAddr>,
-    /// By the user who was authenticated first.
+    /// Grouped by the first authenticated user.
     authenticated: Groups<Arc<str>>,
     users: BTreeMap<u64, Arc<str>>,
     /// Connections that were cut off and are still open.
@@ -365,7 +366,8 @@ struct Register {
 }
 
 impl Register {
-    /// One of the largest group: one that is not served any longer, one that asks too often, the oldest idle one, or the oldest.
+    /// Chooses a connection of the largest group: a silenced one, one that sends requests too often, the oldest idle one, or else
+    /// the oldest.
     fn victim<K: Ord + Clone>(&self, groups: &Groups<K>) -> Option<Arc<Client>> {
         let candidates: Vec<&Arc<Client>> =
             groups.largest().filter_map(|number| self.open.get(&number)).collect();
@@ -375,7 +377,7 @@ impl Register {
         first.or(candidates.first()).map(|client| Arc::clone(client))
     }
 
-    /// Cuts a connection off. Its place is free at once, and it is not chosen again.
+    /// Cuts a connection off. Its place is free immediately, and it is not chosen again.
     fn expel(&mut self, client: &Client) {
         self.leave(client);
         self.expelled.insert(client.number);
@@ -406,13 +408,13 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// No connections yet.
+    /// Creates a register without connections.
     pub(crate) fn new(limits: Limits, account: Arc<Account>, losses: LossMetrics) -> Arc<Self> {
         let (doors, register, left) = (Doors::new(), Mutex::default(), Notify::new());
         Arc::new(Self { limits, account, losses, doors, register, left })
     }
 
-    /// The way in.
+    /// Returns the admission by address.
     pub(crate) fn doors(&self) -> &Doors {
         &self.doors
     }
@@ -426,7 +428,7 @@ impl Clients {
         self.register.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until those that were cut off have given back enough files that another connection can be accepted.
+    /// Waits until expelled connections have returned enough file descriptors to accept another.
     pub(crate) async fn room(&self) {
         loop {
             let left = self.left.notified();
@@ -437,8 +439,8 @@ impl Clients {
         }
     }
 
-    /// Takes a connection in. Where places are short, one without credentials ends for it: of the address that has most of them,
-    /// and one that is idle before others. `None` if no place can be had in this way, or too many come from the address.
+    /// Admits a connection. If the limit is reached, a connection without credentials ends in its favour: one of the address with
+    /// the most, preferably an idle one. Returns `None` if no place can be freed in this way, or the address connects too often.
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<AdmittedConnection> {
         let address = address.to_canonical();
         if !self.doors.may_enter(address) {
@@ -461,7 +463,7 @@ impl Clients {
                 return None;
             };
             register.expel(&victim);
-            // Its own charge is given back here, and what its streams hold when they have ended.
+            // Its own charge is returned here; memory that its streams hold is returned when they end.
             victim.base().take();
             self.losses.connection("places");
         };
@@ -488,7 +490,7 @@ impl Clients {
         Some(AdmittedConnection(client))
     }
 
-    /// Counts a connection among those of a higher standing. Where users have too many, one of the user with most of them ends.
+    /// Moves a connection to a higher standing. If users have too many, a connection of the user with the most is ended.
     fn promote(&self, client: &Arc<Client>, user: &str, standing: ClientStanding) {
         let mut register = self.register();
         if client.standing() >= standing || register.expelled.contains(&client.number) {
@@ -508,15 +510,15 @@ impl Clients {
                 self.losses.connection("places");
             }
         }
-        // The charge moves to the share of the standing, if there is room in it.
+        // The charge moves to the share of the new standing, if there is room.
         let mut base = client.base();
         if let Ok(charge) = self.account.charge(standing, &client.held, CONNECTION_BYTES) {
             *base = Some(charge);
         }
     }
 
-    /// Ends the connection that holds most, of the lowest standing that holds anything and no higher one than `standing`. Those of
-    /// administrators stay.
+    /// Ends the connection that holds the most memory, among those of the lowest standing that holds any, up to `standing`.
+    /// Administrators' connections stay.
     fn shed(&self, standing: ClientStanding) {
         let mut register = self.register();
         if register.shed_at.is_some_and(|at| at.elapsed() < SHEDDING_PERIOD) {
@@ -549,7 +551,7 @@ impl Clients {
     }
 }
 
-/// A connection that was taken in; its place is given back when this is dropped.
+/// An admitted connection; its place is freed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct AdmittedConnection(Arc<Client>);
 
@@ -577,7 +579,7 @@ pub(crate) mod tests {
         Clients::new(limits, Account::new(MemoryBudget::of_bytes(budget)), LossMetrics::default())
     }
 
-    /// One connection with room for everything.
+    /// Returns a single connection with room for everything.
     pub(crate) fn lone_client() -> AdmittedConnection {
         clients(Limits::of_files(None), 1 << 30).admit(address("10.0.0.1")).unwrap()
     }
@@ -616,7 +618,7 @@ pub(crate) mod tests {
         );
     }
 
-    /// They cost a file, and only as long as nothing else needs it.
+    /// Silenced connections cost a file descriptor, and only as long as nothing else needs it.
     #[test]
     fn silenced_connections_go_first() {
         let clients = clients(Limits { total: 4, anonymous: 3, authenticated: 3 }, 1 << 30);
@@ -636,7 +638,7 @@ pub(crate) mod tests {
         assert!(!administrator.client().is_silenced() && is_cut_off(&administrator));
     }
 
-    /// A probe that keeps its connection is not ended for the flood beside it.
+    /// A health probe that keeps its connection must not be ended because of a flood beside it.
     #[tokio::test]
     async fn connections_that_ask_too_often_go_before_idle_ones() {
         let clients = clients(Limits { total: 4, anonymous: 3, authenticated: 3 }, 1 << 30);

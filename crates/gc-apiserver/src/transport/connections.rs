@@ -1,4 +1,4 @@
-//! Connections: for how long one may stay without a request, and how it is served.
+//! Serves connections, and limits the time that one may stay open without a request.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,31 +24,31 @@ use super::streams::{
 
 /// Maximum time to receive the header of a request.
 const HEADER_PATIENCE: Duration = Duration::from_secs(32);
-/// Longest header block.
+/// Maximum length of a header block.
 const MAXIMUM_HEADER_BYTES: usize = 64 * 1024;
-/// Most headers of a request: whoever impersonates a user of many groups sends one for each.
+/// Maximum number of headers in a request: impersonating a user with many groups takes one for each group.
 const MAXIMUM_HEADERS: usize = 1000;
-/// Streams beyond it, and other mistakes, until the connection ends.
+/// Number of excess streams and other errors that are tolerated before the connection ends.
 const MAXIMUM_REFUSED_STREAMS: usize = 400;
-/// Bytes of bodies that may arrive on one HTTP/2 connection before somebody reads them.
+/// Number of body bytes that may arrive on one HTTP/2 connection before they are read.
 const CONNECTION_WINDOW: u32 = 4 * STREAM_WINDOW;
-/// Bytes of one answer that HTTP/2 takes ahead of what it can send.
+/// Number of bytes of an answer that HTTP/2 buffers before it can send them.
 const MAXIMUM_SEND_BUFFER: usize = 128 * 1024;
 /// Interval of HTTP/2 pings, and the time for their answer.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
-/// Time that an idle connection has to close when the server shuts it down.
+/// Time that an idle connection has to close when the server shuts down.
 const GOODBYE_PATIENCE: Duration = Duration::from_secs(1);
-/// Time that the requests of a connection which takes no further ones may continue: without valid credentials...
+/// Time for which requests may continue on a connection that accepts no further ones: without valid credentials...
 const ANONYMOUS_FAREWELL_PATIENCE: Duration = Duration::from_mins(1);
 /// ...and with them: no watch lasts longer.
 const FAREWELL_PATIENCE: Duration = Duration::from_hours(1);
 
-/// Maximum time without a request; up to twice as long may pass before it is noticed.
+/// Maximum time without a request; it may take up to twice as long to be noticed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IdlePatience {
-    /// Before the first one: half a preface, or half a header, is no request.
+    /// Before the first request; half a preface or half a header is not a request.
     pub(crate) first: Duration,
-    /// After it (upstream: 90 s).
+    /// After the first request (upstream: 90 s).
     pub(crate) later: Duration,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Patience {
     pub(crate) handshake: Duration,
     /// After the handshake.
     pub(crate) idle: IdlePatience,
-    /// While something is there to be sent.
+    /// While there is data to be sent.
     pub(crate) window: WindowPatience,
 }
 
@@ -79,14 +79,14 @@ impl Default for Patience {
     }
 }
 
-/// Reports whether a request wants its connection to become a WebSocket.
+/// Reports whether a request asks to turn its connection into a WebSocket.
 pub(crate) fn wants_web_socket(headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     text(UPGRADE).eq_ignore_ascii_case("websocket")
         && text(CONNECTION).split(',').any(|word| word.trim().eq_ignore_ascii_case("upgrade"))
 }
 
-/// The way to another protocol on a connection.
+/// Handle for switching a connection to another protocol.
 #[derive(Clone)]
 pub(crate) struct Upgrade {
     pub(crate) connection: OnUpgrade,
@@ -94,7 +94,7 @@ pub(crate) struct Upgrade {
 }
 
 impl Upgrade {
-    /// That of a request; there is none within this process.
+    /// Takes the handle out of a request; there is none within this process.
     pub(crate) fn of(extensions: &mut Extensions) -> Option<Self> {
         Some(Self { place: extensions.remove()?, connection: extensions.remove()? })
     }
@@ -119,7 +119,7 @@ pub(crate) async fn converse<I, B, F>(
         let is_multiplexed = request.version() == Version::HTTP_2;
         let asked = client.charge(request_bytes(&request)).map(|charge| (answer(request), charge));
         let client = Arc::clone(client);
-        // Boxed, so that a stream whose answer waits to be sent does not hold the place of what made it.
+        // Boxed, so that a stream whose answer waits to be sent does not keep the space of the future that produced it.
         async move {
             let Ok((answering, charge)) = asked else {
                 client.losses().stream("memory");
@@ -167,8 +167,8 @@ pub(crate) async fn converse<I, B, F>(
     }
 }
 
-/// Marks an answer as refused on a connection without valid credentials, if the connection has as many such streams as it may have. Whoever
-/// answered may have counted the stream already.
+/// Marks an answer as refused if its connection has no valid credentials and already has as many such streams as permitted. The
+/// code that answered may have counted the stream already.
 fn limit_streams<B>(client: &Arc<Client>, answer: &mut Response<B>) {
     let extensions = answer.extensions_mut();
     if client.standing() > ClientStanding::Anonymous
@@ -224,7 +224,7 @@ mod tests {
     const SHORT: IdlePatience =
         IdlePatience { first: Duration::from_millis(20), later: Duration::from_millis(20) };
 
-    /// Serves a client that sends this and then falls silent; returns what it received until the connection ended.
+    /// Serves a client that sends this and then stays silent; returns the bytes that it received until the connection ended.
     async fn silent_after(sent: &[u8]) -> Vec<u8> {
         let (near, mut far) = tokio::io::duplex(4096);
         let answer = |_| async { Ok(Response::new(AnswerBody::Whole(Bytes::from_static(b"ok")))) };
@@ -259,7 +259,7 @@ mod tests {
         assert!(!silent_after(preface).await.is_empty(), "settings, and a goodbye");
     }
 
-    /// A client that does not wait for answers is answered at a pace, and is refused nothing.
+    /// A client that does not wait for answers is answered at a limited pace, and no request is refused.
     #[tokio::test]
     async fn a_flood_is_answered_at_a_pace() {
         const MORE: u32 = 4;

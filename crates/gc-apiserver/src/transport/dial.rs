@@ -16,10 +16,10 @@ use tokio_rustls::client::TlsStream;
 
 use crate::x509::{Certificate, Pool, Purpose, check_dates, check_host, verify_tls12, verify_tls13};
 
-/// Where a connection leads, and how it is known that it leads there.
+/// Destination of a connection, and how its identity is verified.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Peer {
-    /// The name in the certificate.
+    /// Name expected in the certificate.
     pub(crate) name: String,
     /// Host and port to connect to.
     pub(crate) address: (String, u16),
@@ -36,18 +36,18 @@ pub(crate) enum Trust {
     Anyone,
 }
 
-/// The certificate and key that this server shows.
+/// Certificate and key that this server presents.
 #[derive(Debug)]
 pub(crate) struct Identity {
-    /// The certificate, and those that it was signed with.
+    /// The certificate and its issuers.
     pub(crate) chain: Vec<CertificateDer<'static>>,
-    /// Its key.
+    /// Key of the certificate.
     pub(crate) key: PrivateKeyDer<'static>,
 }
 
-/// A connection, which ends when this is dropped.
+/// A connection, which ends when dropped.
 pub(crate) struct Connection<B> {
-    /// Sends one request after the other.
+    /// Sends one request after another.
     pub(crate) sender: SendRequest<B>,
     driver: AbortHandle,
 }
@@ -58,7 +58,7 @@ impl<B> Drop for Connection<B> {
     }
 }
 
-/// Opens a connection. An error says what failed, in Go's words where they are common.
+/// Opens a connection. An error names the cause, in Go's wording for the common ones.
 pub(crate) async fn dial<B>(peer: &Peer, identity: Option<&Identity>) -> Result<Connection<B>, String>
 where
     B: Body + Send + 'static,
@@ -71,7 +71,7 @@ where
     Ok(Connection { sender, driver })
 }
 
-/// Opens a stream, and offers these protocols in its handshake.
+/// Opens a TLS stream, and offers these protocols in its handshake.
 pub(crate) async fn connect_tls(
     peer: &Peer,
     identity: Option<&Identity>,
@@ -107,7 +107,7 @@ fn client_config(peer: &Peer, identity: Option<&Identity>) -> Result<ClientConfi
     }
 }
 
-/// The certificates of a bundle; those of the machine for an empty one, as upstream has it.
+/// Returns the certificates in a bundle; for an empty bundle, those of the machine, as upstream does.
 fn believed(bundle: &[u8]) -> Result<Arc<Pool>, String> {
     static OF_THE_MACHINE: LazyLock<Arc<Pool>> = LazyLock::new(|| {
         let found = rustls_native_certs::load_native_certs().certs;
@@ -123,7 +123,7 @@ fn believed(bundle: &[u8]) -> Result<Arc<Pool>, String> {
     Ok(Arc::new(pool))
 }
 
-/// An error of a handshake in the words of Go, where it is about the certificate.
+/// Describes a handshake error as Go does, if it concerns the certificate.
 fn refused_certificate(error: &std::io::Error) -> String {
     let why = error.get_ref().and_then(|why| why.downcast_ref::<rustls::Error>());
     match why {
@@ -137,7 +137,7 @@ fn refused_certificate(error: &std::io::Error) -> String {
     }
 }
 
-/// An error of a connection in the words of Go, where it is a common one.
+/// Describes a connection error as Go does, if it is a common one.
 fn shown(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
@@ -145,11 +145,11 @@ fn shown(error: &std::io::Error) -> String {
     }
 }
 
-/// Checks the certificate of a peer as Go does.
+/// Verifies a peer's certificate as Go does.
 #[derive(Debug)]
 struct PeerVerifier {
     provider: Arc<CryptoProvider>,
-    /// The certificates that are believed, and the host that the peer has to be; nothing is checked without.
+    /// Trusted certificates, and the expected host; without them, nothing is verified.
     trusted: Option<(Arc<Pool>, String)>,
 }
 

@@ -1,9 +1,9 @@
-//! The way in for clients of whom nothing is known but the address: which connections come too often, whose handshake is computed
-//! next, and who is answered next without credentials.
+//! Admission of clients of which only the address is known: limits how often connections come, and decides whose handshake is
+//! computed next and which client without credentials is answered next.
 //!
-//! A handshake costs a signature before a client has said anything, and an answer costs about as much as the next request, which is
-//! read when it has been sent. Of an address it is known whether somebody has shown valid credentials from there lately, and how often
-//! connections come from it.
+//! A handshake costs a signature before a client has sent anything, and an answer costs about as much as the next request, which is
+//! read once the answer is sent. For each address, the server remembers whether somebody has presented valid credentials from there
+//! recently, and how often connections come from it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,22 +12,22 @@ use std::time::{Duration, Instant};
 
 use super::turns::{Source, Turn, Turns};
 
-/// Handshakes that are computed at once for each core.
+/// Number of handshakes per core that are computed at once.
 const HANDSHAKES_PER_CORE: usize = 8;
-/// How long a handshake may keep its turn: it computes for a moment, and then waits for the peer.
+/// Time for which a handshake may keep its turn: it computes for a moment, and then waits for the peer.
 pub(crate) const TURN: Duration = Duration::from_millis(20);
-/// Answers without credentials that are sent at once for each core: sending one takes the processor, and waits for nothing.
+/// Number of answers without credentials per core that are sent at once: sending one occupies the processor and waits for nothing.
 const ANSWERS_PER_CORE: usize = 1;
-/// How long an address is proven after somebody has shown credentials there.
+/// Time for which an address counts as proven after somebody has presented credentials from it.
 const PROVEN_FOR: Duration = Duration::from_mins(10);
-/// Addresses that are remembered as proven, or for how often connections come from them.
+/// Maximum number of addresses that are remembered, as proven or with their rate of connections.
 const MAXIMUM_REMEMBERED: usize = 4096;
-/// Connections that may come at once from an address that is not proven...
+/// Number of connections that an unproven address may open at once...
 const ARRIVALS: u32 = 500;
-/// ...and each second beyond that.
+/// ...and the number that it may open each second beyond that.
 const ARRIVALS_PER_SECOND: u32 = 100;
 
-/// How often connections come from an address.
+/// Rate of connections from an address.
 #[derive(Debug)]
 struct Arrivals {
     left: u32,
@@ -57,7 +57,7 @@ impl State {
     }
 }
 
-/// See the module documentation.
+/// Admission of clients; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Doors {
     handshakes: Arc<Turns>,
@@ -66,7 +66,7 @@ pub(crate) struct Doors {
 }
 
 impl Doors {
-    /// For this machine.
+    /// Creates the limits for this machine.
     pub(crate) fn new() -> Self {
         Self {
             handshakes: Turns::per_core(HANDSHAKES_PER_CORE),
@@ -79,7 +79,8 @@ impl Doors {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a connection; `false` if too many come from its address, from which no one has shown credentials lately.
+    /// Counts a connection; returns `false` if too many come from its address and no one has presented credentials from there
+    /// recently.
     pub(crate) fn may_enter(&self, address: IpAddr) -> bool {
         self.may_enter_at(address, Instant::now())
     }
@@ -90,7 +91,7 @@ impl Doors {
             return true;
         }
         if state.arrivals.len() >= MAXIMUM_REMEMBERED && !state.arrivals.contains_key(&source) {
-            // Those that have come rarely need not be remembered.
+            // Addresses that connect rarely need not be remembered.
             state.arrivals.retain(|_, arrivals| {
                 arrivals.earn(now);
                 arrivals.left < ARRIVALS
@@ -106,7 +107,7 @@ impl Doors {
         may
     }
 
-    /// Somebody has shown valid credentials from an address.
+    /// Records that somebody has presented valid credentials from an address.
     pub(crate) fn prove(&self, address: IpAddr) {
         let (source, now) = (Source::from(address), Instant::now());
         let mut state = self.state();
@@ -123,7 +124,7 @@ impl Doors {
         self.turn(&self.handshakes, address, 0).await
     }
 
-    /// Waits for a turn to send an answer without credentials, on a connection that has `had` as many lately.
+    /// Waits for a turn to send an answer without credentials, on a connection that has recently `had` this many.
     pub(crate) async fn answer(&self, address: IpAddr, had: u32) -> Turn {
         self.turn(&self.answers, address, had).await
     }
@@ -156,7 +157,7 @@ mod tests {
         assert_eq!(entered, 2 * ARRIVALS_PER_SECOND as usize);
         doors.prove(address("10.0.0.2"));
         assert!(enter("10.0.0.2", later));
-        // One client of IPv6 has a whole network.
+        // A single IPv6 client owns a whole network.
         let entered = (0..2 * ARRIVALS).filter(|n| enter(&format!("2001:db8::{n:x}"), now)).count();
         assert_eq!(entered, ARRIVALS as usize);
     }

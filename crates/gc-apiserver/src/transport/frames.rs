@@ -1,6 +1,6 @@
-//! A connection that ends when its peer floods it with frames that only cost work: HTTP/2 has frames that ask for an answer, or change
-//! a setting, and carry no request. They are paid for by requests and by the data that is sent to the peer. Requests themselves are
-//! few until one of them has shown valid credentials: they are counted before anything is done for them.
+//! A connection that ends when its peer floods it with frames that merely cost work: HTTP/2 has frames that demand an answer or
+//! change a setting but carry no request. Requests, and data sent to the peer, pay for such frames. Requests themselves are limited
+//! until one of them has presented valid credentials: they are counted before any work is done for them.
 
 use std::io;
 use std::pin::Pin;
@@ -17,29 +17,30 @@ use super::clients::{Client, MAXIMUM_STREAMS};
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Length of the header of a frame.
 const HEADER: usize = 9;
-/// Frames without a request that a connection may receive at once.
+/// Number of frames without a request that a connection may receive at once.
 const BURST: u64 = 2_000;
-/// Frames that it may receive each second beyond that.
+/// Number of such frames that it may receive each second beyond that.
 const PER_SECOND: u64 = 50;
-/// Frames without a request that a connection may receive at once before it has shown valid credentials...
+/// Number of frames without a request that a connection may receive at once before it has presented valid credentials...
 const ANONYMOUS_BURST: u64 = 200;
-/// ...and each second beyond that.
+/// ...and the number that it may receive each second beyond that.
 const ANONYMOUS_PER_SECOND: u64 = 10;
-/// Requests that a connection may cancel at once, whatever it is sent: each was begun.
+/// Number of requests that a connection may cancel at once, regardless of data sent to it: each cancelled request was begun.
 const RESET_BURST: u64 = 1_000;
-/// Requests that it may cancel each second beyond that.
+/// Number of requests that it may cancel each second beyond that.
 const RESETS_PER_SECOND: u64 = 100;
-/// The same before it has shown valid credentials: fewer than the library ends a connection for, with a word and at once.
+/// The same before valid credentials were presented. Fewer than the number at which the library itself ends a connection, which it
+/// does at once and with an error.
 const ANONYMOUS_RESET_BURST: u64 = 16;
 const ANONYMOUS_RESETS_PER_SECOND: u64 = 10;
-/// Requests that a connection may begin at once before it has shown valid credentials: as many as its settings let it have
-/// under way, and some that end at once.
+/// Number of requests that a connection may begin at once before it has presented valid credentials: as many as its settings permit
+/// in flight, and some that end immediately.
 const REQUEST_BURST: u64 = 2 * MAXIMUM_STREAMS as u64;
-/// Requests that it may begin each second beyond that.
+/// Number of requests that it may begin each second beyond that.
 const REQUESTS_PER_SECOND: u64 = 100;
-/// Bytes sent to the peer that pay for one frame: a client grants a window for what it has received.
+/// Number of bytes sent to the peer that pay for one frame: a client grants a window for data that it has received.
 const BYTES_PER_FRAME: u64 = 64;
-/// Frames that a request pays for: it is granted a window, and a priority.
+/// Number of frames that a request pays for: a window and a priority.
 const FRAMES_PER_REQUEST: u64 = 2;
 
 const DATA: u8 = 0x0;
@@ -47,13 +48,13 @@ const HEADERS: u8 = 0x1;
 const RST_STREAM: u8 = 0x3;
 const CONTINUATION: u8 = 0x9;
 
-/// The frames that a connection may receive before it must send a request, or be sent something.
+/// Number of frames that a connection may receive before it must send a request or be sent data.
 #[derive(Debug)]
 struct Allowance {
     burst: u64,
     per_second: u64,
     frames: u64,
-    /// Bytes sent that have not paid for a whole frame.
+    /// Bytes sent that have not yet paid for a whole frame.
     bytes: u64,
     at: Instant,
 }
@@ -67,7 +68,7 @@ impl Allowance {
         self.frames = self.frames.saturating_add(frames).min(self.burst.max(self.frames));
     }
 
-    /// Earns more than a burst: what was sent may be acknowledged much later.
+    /// Credits sent bytes, without the limit of a burst: they may be acknowledged much later.
     fn sent(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         self.frames = self.frames.saturating_add(self.bytes / BYTES_PER_FRAME);
@@ -89,14 +90,14 @@ impl Allowance {
     }
 }
 
-/// A place in the bytes that a peer sends.
+/// Position in the bytes that a peer sends.
 #[derive(Debug)]
 enum Position {
-    /// Bytes of the preface that have been seen.
+    /// Number of bytes of the preface seen so far.
     Preface(usize),
-    /// Within the header of a frame.
+    /// Within the header of a frame: the bytes seen, and their number.
     Header([u8; HEADER], usize),
-    /// Bytes that are left of a frame.
+    /// Remaining bytes of a frame.
     Payload(usize),
     /// Not HTTP/2.
     Other,
@@ -108,7 +109,7 @@ struct Counter {
     position: Position,
     allowance: Allowance,
     resets: Allowance,
-    /// Before the peer has shown credentials: the same as those above, and requests.
+    /// Limits before the peer has presented credentials: the same as those above, and one on requests.
     anonymous: Allowance,
     anonymous_resets: Allowance,
     requests: Allowance,
@@ -126,7 +127,7 @@ impl Counter {
         }
     }
 
-    /// Reads what a peer of this standing has sent; whether it may continue.
+    /// Reads the bytes sent by a peer of this standing; returns whether it may continue.
     fn read(&mut self, mut bytes: &[u8], standing: ClientStanding) -> bool {
         while !bytes.is_empty() {
             match &mut self.position {
@@ -168,7 +169,7 @@ impl Counter {
         true
     }
 
-    /// What was sent to the peer pays for what it sends.
+    /// Credits data sent to the peer, which pays for frames that it sends.
     fn sent(&mut self, bytes: usize) {
         for allowance in [&mut self.allowance, &mut self.anonymous, &mut self.requests] {
             allowance.sent(bytes);
@@ -185,7 +186,7 @@ impl Counter {
                 self.anonymous.earn(FRAMES_PER_REQUEST);
                 standing > ClientStanding::Anonymous || self.requests.spend()
             }
-            // The library bounds how many of them a header block may have.
+            // The library limits how many of them a header block may have.
             CONTINUATION => true,
             DATA if length > 0 => true,
             RST_STREAM => {
@@ -196,7 +197,7 @@ impl Counter {
     }
 }
 
-/// The connection.
+/// The guarded connection.
 pub(crate) struct FloodGuard<T> {
     inner: T,
     counter: Counter,

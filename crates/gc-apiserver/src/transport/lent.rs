@@ -13,13 +13,13 @@ use tokio::net::TcpStream;
 pub(crate) struct ReturnSlot<T>(Arc<Mutex<Option<T>>>);
 
 impl<T> ReturnSlot<T> {
-    /// Takes the connection back. Returns `None` while its user still has it, and after it was taken.
+    /// Takes the connection back. Returns `None` while its user still has it, or if it has already been taken.
     pub(crate) fn take(&self) -> Option<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// A connection that goes into its [`ReturnSlot`] when it is dropped, still open.
+/// A connection that moves into its [`ReturnSlot`] when dropped, still open.
 #[derive(Debug)]
 pub(crate) struct LentConnection<T> {
     /// `None` only during the drop.
@@ -28,7 +28,7 @@ pub(crate) struct LentConnection<T> {
 }
 
 impl<T> LentConnection<T> {
-    /// Lends a connection. Returns it with the slot into which it comes back.
+    /// Lends a connection. Returns it together with the slot that it will return to.
     pub(crate) fn new(inner: T) -> (Self, ReturnSlot<T>) {
         let slot = Arc::new(Mutex::new(None));
         (Self { inner: Some(inner), slot: Arc::clone(&slot) }, ReturnSlot(slot))
@@ -36,7 +36,7 @@ impl<T> LentConnection<T> {
 }
 
 impl LentConnection<TcpStream> {
-    /// Waits until the peer has sent something or closed the connection.
+    /// Waits until the peer has sent data or closed the connection.
     pub(crate) async fn readable(&self) -> io::Result<()> {
         match &self.inner {
             Some(stream) => stream.readable().await,

@@ -1,29 +1,29 @@
-//! The pace at which a connection is answered that has shown no credentials: a burst at once, and then a number of requests a second. Further
-//! ones wait, and are not refused: the client sends no faster than it is answered, and has no reason to come again.
+//! Pace of answers on a connection without credentials: a burst at once, and then a fixed number of requests per second. Further
+//! requests wait instead of being refused: the client sends no faster than it is answered, and has no reason to reconnect.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Answers that a connection may have at once...
+/// Number of answers that a connection may have at once...
 pub(super) const BURST: u32 = 64;
-/// ...and each second beyond that: several times what probes and scrapers ask for.
+/// ...and the number per second beyond that: several times the rate of probes and scrapers.
 const PER_SECOND: u32 = 8;
 /// Time that pays for one answer.
 pub(super) const PERIOD: Duration = Duration::from_millis(1000 / PER_SECOND as u64);
 
-/// The share of one request.
+/// One request's share of the pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
-    /// Answers that the connection has had lately, with this one: each is forgotten after a time.
+    /// Number of answers that the connection has had recently, including this one; each is forgotten after a while.
     pub(super) had: u32,
-    /// Delay of this one.
+    /// Delay of this answer.
     pub(super) delay: Duration,
 }
 
-/// See the module documentation.
+/// Pace of a connection; see the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// When all answers are forgotten that were counted.
+    /// Time at which all counted answers are forgotten.
     forgotten: Mutex<Option<Instant>>,
 }
 
@@ -38,7 +38,7 @@ impl Pace {
         Share { had, delay: remembered.saturating_sub(BURST * PERIOD) }
     }
 
-    /// Reports whether the next answer would wait.
+    /// Reports whether the next answer would have to wait.
     pub(super) fn is_used_up(&self, now: Instant) -> bool {
         let forgotten = *self.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
         forgotten.is_some_and(|at| at.saturating_duration_since(now) + PERIOD > BURST * PERIOD)
@@ -53,7 +53,7 @@ mod tests {
     fn floods_wait_and_probes_do_not() {
         let now = Instant::now();
         let seconds = |seconds: u32| now + Duration::from_secs(seconds.into());
-        // Requests at once, the seconds between two bursts, the number of bursts, the delay of the very last request.
+        // Requests at once, seconds between two bursts, number of bursts, delay of the very last request.
         let table = [
             ("a probe", 1, 1, 1_000, Duration::ZERO),
             ("a burst of ten", 10, 2, 1_000, Duration::ZERO),

@@ -1,7 +1,7 @@
 //! The API server's routing table: method, path and query to a target.
 //!
-//! Nothing here knows which resources exist; that is looked up later, after the request was authorized
-//! (an unknown path must look the same as a known one to who may see neither).
+//! This module does not know which resources exist. They are looked up later, after the request was authorized: an unknown path
+//! must look the same as a known one to a user who may see neither.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,7 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    /// The group and version that it is about.
+    /// Returns the group and version of the path, if any.
     pub(crate) fn version(&self) -> Option<(&str, &str)> {
         match self {
             Self::Resource(target) => Some((&target.group, &target.version)),
@@ -53,8 +53,7 @@ pub(crate) struct ResourcePath {
     pub(crate) version: String,
     /// Plural name.
     pub(crate) resource: String,
-    /// Namespace of the path; for the Namespace objects themselves their own name (authorization counts it
-    /// as being inside).
+    /// Namespace of the path; for the Namespace objects themselves, their own name (authorization treats them as inside it).
     pub(crate) namespace: String,
     /// Name, or empty.
     pub(crate) name: String,
@@ -64,14 +63,14 @@ pub(crate) struct ResourcePath {
     pub(crate) rest: String,
     /// True if the path has a `namespaces/NS` part in front of the resource.
     pub(crate) namespaced: bool,
-    /// True if it is one of the deprecated `/watch/` paths.
+    /// True if this is one of the deprecated `/watch/` paths.
     pub(crate) watch_path: bool,
 }
 
 /// Subresources of namespaces; any other second part below a namespace is a resource in it.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
-/// Takes a decoded path apart. A trailing slash does not count; a doubled one leaves an empty part, which names nothing.
+/// Parses a decoded path. A trailing slash is ignored; a doubled one leaves an empty part, which names nothing.
 pub(crate) fn route(path: &str) -> Route {
     let path = path.strip_prefix('/').unwrap_or(path);
     let parts: Vec<&str> = path.strip_suffix('/').unwrap_or(path).split('/').collect();
@@ -118,8 +117,7 @@ pub(crate) fn route(path: &str) -> Route {
     Route::Resource(found)
 }
 
-/// The verb of a resource request, as authorization and discovery name it. `None` for a method that no
-/// resource takes.
+/// Returns the verb of a resource request, as authorization and discovery name it; `None` for a method that no resource accepts.
 pub(crate) fn resource_verb(
     method: &http::Method,
     path: &ResourcePath,
@@ -133,7 +131,7 @@ pub(crate) fn resource_verb(
         http::Method::DELETE if single => "delete",
         http::Method::DELETE => "deletecollection",
         http::Method::GET | http::Method::HEAD => {
-            // watch= on a single object is a plain read; only the old path watches one.
+            // For a single object, watch= has no effect; only the old path watches one.
             let watch = path.watch_path || (!single && query.boolean("watch").unwrap_or(false));
             match (watch, single) {
                 (true, _) => "watch",
@@ -145,9 +143,9 @@ pub(crate) fn resource_verb(
     })
 }
 
-/// The name that authorization takes a request to be about: that of the path, or for a list or watch the one
-/// that its field selector pins, so that `resourceNames` can allow the list of one object. The deletion of a
-/// collection is never about one name, and neither are the deprecated `/watch/` paths or options that are refused.
+/// Returns the name that authorization uses for a request: the name in the path or, for a list or watch, the one that its field
+/// selector pins, so that `resourceNames` can permit the list of one object. The deletion of a collection never has a name, and
+/// neither have the deprecated `/watch/` paths or requests with invalid options.
 pub(crate) fn authorized_name<'a>(path: &'a ResourcePath, verb: &str, query: &Query) -> Cow<'a, str> {
     if !path.name.is_empty() || path.watch_path || !matches!(verb, "list" | "watch") {
         return Cow::Borrowed(&path.name);

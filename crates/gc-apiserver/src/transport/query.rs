@@ -6,18 +6,18 @@ use gc_registry::api::{
 use gc_registry::error::{ApiError, CauseReason, FieldError};
 use gc_registry::names;
 
-/// A parsed query string: names and values in their order.
+/// A parsed query string: names and values in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query(pub(crate) Vec<(String, String)>);
 
-/// The names and values of a query string, decoded as those of a request.
+/// Returns the names and values of a query string, decoded like those of a request.
 #[must_use]
 pub fn query_pairs(text: &str) -> Vec<(String, String)> {
     Query::parse(text).0
 }
 
 impl Query {
-    /// Parses `application/x-www-form-urlencoded` text. What is not valid UTF-8 after decoding is replaced.
+    /// Parses `application/x-www-form-urlencoded` text. Invalid UTF-8 after decoding is replaced.
     pub(crate) fn parse(text: &str) -> Self {
         Self(
             text.split('&')
@@ -30,27 +30,27 @@ impl Query {
         )
     }
 
-    /// First value of a name.
+    /// Returns the first value of a name.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// All values of a name.
+    /// Returns all values of a name.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// First value, or the empty text.
+    /// Returns the first value of a name, or the empty text.
     pub(crate) fn text(&self, name: &str) -> String {
         self.get(name).unwrap_or_default().to_owned()
     }
 
-    /// A boolean: `0` and any letter case of `false` are false, everything else (also nothing) is true.
+    /// Reads a boolean: `0` and `false` in any letter case are false; everything else, including the empty text, is true.
     pub(crate) fn boolean(&self, name: &str) -> Option<bool> {
         self.get(name).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
-    /// An integer; absent and empty are `None`.
+    /// Reads an integer; an absent or empty one is `None`.
     pub(crate) fn integer(&self, name: &str) -> Result<Option<i64>, ApiError> {
         match self.get(name) {
             None => Ok(None),
@@ -63,7 +63,7 @@ impl Query {
         }
     }
 
-    /// Options of list, watch and deletecollection.
+    /// Reads the options of list, watch and deletecollection.
     pub(crate) fn list_options(&self) -> Result<ListOptions, ApiError> {
         let resource_version_match = match self.get("resourceVersionMatch") {
             None | Some("") => None,
@@ -84,7 +84,7 @@ impl Query {
                 return Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &errors));
             }
         };
-        // A client that takes a share of the objects must not get all of them.
+        // A client that asks for a shard of the objects must not receive all of them.
         if self.get("shardSelector").is_some_and(|text| !text.is_empty()) {
             return Err(invalid_options(
                 "ListOptions",
@@ -107,7 +107,7 @@ impl Query {
         })
     }
 
-    /// Options of create, update and patch; `kind` names the options object in messages.
+    /// Reads the options of create, update and patch; `kind` names the options object in messages.
     pub(crate) fn write_options(&self, kind: &'static str) -> Result<WriteOptions, ApiError> {
         let dry_run: Vec<&str> = self.all("dryRun").collect();
         if dry_run.iter().any(|value| *value != "All") {
@@ -141,7 +141,7 @@ impl Query {
         Ok(WriteOptions { dry_run, field_manager, field_validation, force: self.boolean("force") })
     }
 
-    /// Delete options from the query (used when the body is empty).
+    /// Reads delete options from the query (used when the body is empty).
     pub(crate) fn delete_options(&self) -> Result<DeleteOptions, ApiError> {
         let not_empty = |name: &str| self.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
         Ok(DeleteOptions {
@@ -169,7 +169,7 @@ fn invalid_options(kind: &str, field: &str, reason: CauseReason, detail: String)
     ApiError::invalid("meta.k8s.io", kind, "", &[FieldError { field: field.into(), reason, detail }])
 }
 
-/// Decodes percent escapes (and `+`, in queries). A broken escape stands for itself; broken UTF-8 is replaced.
+/// Decodes percent escapes (and `+`, in queries). A broken escape is kept as it is; broken UTF-8 is replaced.
 pub(crate) fn decode(text: &str, plus_is_space: bool) -> String {
     if !text.contains(['%', '+']) {
         return text.to_owned();
@@ -178,8 +178,8 @@ pub(crate) fn decode(text: &str, plus_is_space: bool) -> String {
         .unwrap_or_else(|broken| String::from_utf8_lossy(broken.as_bytes()).into_owned())
 }
 
-/// The same where what is named decides on rights: a text with a broken escape stands for itself, and broken UTF-8
-/// is `None`.
+/// Decodes percent escapes of names that decide on rights: a text with a broken escape is kept as it is, and broken UTF-8 results
+/// in `None`.
 pub(crate) fn decode_exactly(text: &str) -> Option<String> {
     let broken = text.split('%').skip(1).any(|rest| {
         let digits = rest.as_bytes().get(..2);

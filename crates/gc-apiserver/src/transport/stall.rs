@@ -1,5 +1,4 @@
-//! A connection that gives up when its peer stops taking what it is sent, so that a slow consumer costs its
-//! own connection and nothing else.
+//! A connection that fails when its peer stops reading, so that a slow consumer only costs its own connection.
 
 use std::io;
 use std::pin::Pin;
@@ -9,10 +8,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Maximum time that a write may make no progress.
+/// Maximum time without progress of a write.
 const WRITE_PATIENCE: Duration = Duration::from_mins(1);
 
-/// The connection.
+/// The guarded connection.
 pub(crate) struct StallGuard<T> {
     inner: T,
     patience: Duration,
@@ -20,7 +19,7 @@ pub(crate) struct StallGuard<T> {
 }
 
 impl<T> StallGuard<T> {
-    /// With the usual patience.
+    /// Guards a connection with the default patience.
     pub(crate) fn new(inner: T) -> Self {
         Self { inner, patience: WRITE_PATIENCE, waiting: None }
     }

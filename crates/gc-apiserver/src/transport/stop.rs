@@ -1,4 +1,4 @@
-//! The end of the server, for whatever lasts until then.
+//! The stop signal, for everything that lasts until the server ends.
 
 use futures::future::{BoxFuture, Shared};
 

@@ -1,4 +1,4 @@
-//! The streams of a connection: what each holds is charged to its client, and one whose peer takes nothing is reset.
+//! Streams of a connection: the memory that each holds is charged to its client, and a stream whose peer reads nothing is reset.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -16,20 +16,20 @@ use hyper::rt::Executor;
 use super::account::{Charge, ClientStanding, OverBudget};
 use super::clients::{AnonymousStream, Client, UnderWay};
 
-/// Bytes that a request takes while it is answered, besides its headers and its body.
+/// Memory of a request while it is answered, in bytes, excluding its headers and its body.
 const ANSWERING_BYTES: usize = 16 * 1024;
-/// Bytes that a stream takes while its answer is sent, besides the answer.
+/// Memory of a stream while its answer is sent, in bytes, excluding the answer.
 const SENDING_BYTES: usize = 4 * 1024;
-/// Bytes of a body that may arrive before somebody reads it: the window of a stream.
+/// Number of body bytes that may arrive before they are read: the window of a stream.
 pub(crate) const STREAM_WINDOW: u32 = 256 * 1024;
 
-/// Why a stream breaks off.
+/// Reason why a stream breaks off.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StreamError {
-    /// The request was not worked on, and may be sent again: HTTP/2 has a code for that.
+    /// The request was not executed and may be repeated, which HTTP/2 has a code for.
     #[error("the request is refused")]
     Refused(#[source] h2::Error),
-    /// It is not known what became of the request.
+    /// It is unknown whether the request was executed.
     #[error("there is no room for the answer")]
     NoRoom,
     /// The rest of the answer cannot be read.
@@ -38,18 +38,18 @@ pub(crate) enum StreamError {
 }
 
 impl StreamError {
-    /// The refusal of a request.
+    /// Returns the error that refuses a request.
     pub(crate) fn refused() -> Self {
         Self::Refused(h2::Reason::REFUSED_STREAM.into())
     }
 }
 
-/// Maximum time that the peer of a stream may grant no window for pending data.
+/// Maximum time for which the peer of a stream may grant no window for pending data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WindowPatience {
     /// On a connection without valid credentials.
     pub(crate) anonymous: Duration,
-    /// On any other: somebody may read page by page.
+    /// On any other connection; its user may read page by page.
     pub(crate) authenticated: Duration,
 }
 
@@ -66,11 +66,11 @@ impl WindowPatience {
 }
 
 tokio::task_local! {
-    /// Of the stream that the present task serves; there is none for HTTP/1.
+    /// Data of the stream that the current task serves; not set for HTTP/1.
     static HANDOVER: Arc<Handover>;
 }
 
-/// Data that a stream has passed to its connection, which asks for more after the peer has granted a window.
+/// Data that a stream has passed to its connection, which takes more once the peer has granted a window.
 #[derive(Debug, Default)]
 struct Handover {
     pieces: AtomicUsize,
@@ -87,13 +87,13 @@ impl Handover {
         self.is_waiting.store(false, Ordering::Relaxed);
     }
 
-    /// The number of the piece that waits for a window.
+    /// Returns the number of the chunk that waits for a window.
     fn waiting(&self) -> Option<usize> {
         self.is_waiting.load(Ordering::Relaxed).then(|| self.pieces.load(Ordering::Relaxed))
     }
 }
 
-/// Runs the streams of one connection, and ends those whose peer takes nothing: hyper resets a stream that is dropped.
+/// Runs the streams of one connection, and ends those whose peer reads nothing: hyper resets a stream that is dropped.
 #[derive(Clone)]
 pub(crate) struct StreamExecutor {
     client: Arc<Client>,
@@ -118,10 +118,10 @@ where
     }
 }
 
-/// Polls a stream until it ends, or until a piece of it has waited for a window for too long.
+/// Polls a stream until it ends, or until a chunk of it has waited for a window for too long.
 async fn serve<F: Future>(stream: F, handover: Arc<Handover>, client: Arc<Client>, patience: WindowPatience) {
     let mut stream = pin!(stream);
-    // Made only for those that wait: most streams never do.
+    // Created only when a stream waits, which most never do.
     let mut timer: Option<(usize, Pin<Box<tokio::time::Sleep>>)> = None;
     let is_stalled = poll_fn(|cx| {
         if stream.as_mut().poll(cx).is_ready() {
@@ -146,30 +146,30 @@ async fn serve<F: Future>(stream: F, handover: Arc<Handover>, client: Arc<Client
     }
 }
 
-/// The end of an answer before its end: it must not be taken for the whole.
+/// An answer ended prematurely, and must not be taken for complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the answer is cut off")]
 pub struct CutOff;
 
-/// A body that says what it holds.
+/// A body that reports the memory that it holds.
 pub(crate) trait HeldBody: Body<Data = Bytes, Error = CutOff> {
-    /// Bytes that are held for this body alone, until it has been sent.
+    /// Returns the number of bytes held for this body alone, until it has been sent.
     fn held_bytes(&self) -> usize;
 
-    /// Reports whether it lasts until its client ends it, as a watch does.
+    /// Reports whether the body lasts until its client ends it, as a watch does.
     fn is_open_ended(&self) -> bool;
 
-    /// The answer in place of one for which there is no room: 429, from bytes that all such answers share.
+    /// Returns the answer that replaces one for which there is no room: a 429 whose bytes all such answers share.
     fn too_many_requests() -> Response<Self>
     where
         Self: Sized;
 }
 
-/// Marks an answer that is not worth a stream: the request is refused before it was worked on, and may be sent again.
+/// Marks an answer that must not take a stream: the request is refused unexecuted, and may be repeated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RefusedStream;
 
-/// The bytes that a request takes while it is answered.
+/// Returns the memory that a request takes while it is answered, in bytes.
 pub(crate) fn request_bytes<B: Body>(request: &Request<B>) -> usize {
     let headers =
         header_bytes(request.headers()) + request.uri().path_and_query().map_or(0, |uri| uri.as_str().len());
@@ -177,7 +177,7 @@ pub(crate) fn request_bytes<B: Body>(request: &Request<B>) -> usize {
     ANSWERING_BYTES + headers + unread
 }
 
-/// Bytes of a header map, about as it holds them.
+/// Returns the approximate size of a header map, in bytes.
 fn header_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 64).sum()
 }
@@ -190,8 +190,8 @@ fn unread_bytes(headers: &HeaderMap) -> usize {
 /// An answer that is being sent.
 pub(crate) struct SendingBody<B> {
     body: B,
-    /// The last byte of the piece that was handed over. HTTP/2 takes a piece of any size once there is a window for one byte: this
-    /// one is taken when there is a window for the whole piece, so that the stream stays in sight until then.
+    /// Last byte of the chunk that was handed over. HTTP/2 accepts a chunk of any size once there is a window for one byte. This
+    /// byte is accepted only when there is a window for the entire chunk, so the stream can be observed until then.
     last_byte: Option<Bytes>,
     handover: Option<Arc<Handover>>,
     client: Arc<Client>,
@@ -201,8 +201,8 @@ pub(crate) struct SendingBody<B> {
 }
 
 impl<B: HeldBody> SendingBody<B> {
-    /// Makes the body of an answer one that is charged to a client. Where there is no room for the answer to a request that only
-    /// `reads`, the client learns it.
+    /// Charges the body of an answer to a client. If there is no room for the answer to a request that only `reads`, the client
+    /// receives an error that says so.
     pub(crate) fn answer(
         client: &Arc<Client>,
         under_way: UnderWay,
@@ -277,7 +277,7 @@ where
             handover.asked();
         }
         if let Some(byte) = this.last_byte.take() {
-            // It is a part of what was charged with the rest.
+            // This byte was charged together with the rest.
             return Poll::Ready(Some(this.piece(byte, true).map(Frame::data)));
         }
         let frame = match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
@@ -307,7 +307,7 @@ where
     }
 }
 
-/// Bytes on their way to a client, charged until they have been sent.
+/// Bytes in transit to a client, charged until they have been sent.
 pub(crate) struct Piece {
     bytes: Bytes,
     _charge: Option<Charge>,
@@ -334,7 +334,7 @@ mod tests {
     use crate::transport::clients::tests::lone_client;
     use http_body_util::BodyExt as _;
 
-    /// A body of these pieces.
+    /// A body made of these chunks.
     struct Pieces(Vec<Bytes>);
 
     impl Body for Pieces {
@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(client.held_bytes(), before);
     }
 
-    /// A body that ends before its end.
+    /// A body that ends prematurely.
     struct Incomplete;
 
     impl Body for Incomplete {
@@ -436,7 +436,7 @@ mod tests {
         let stream = async move {
             watched.handed();
             watched.asked();
-            // It waits for something to send, and not for its peer.
+            // The stream waits for data to send, not for its peer.
             tokio::time::sleep(SHORT * 5).await;
             watched.handed();
             at_the_last.store(true, Ordering::Relaxed);

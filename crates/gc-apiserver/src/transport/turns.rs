@@ -1,5 +1,5 @@
-//! Turns at work that is done for clients of whom nothing is known: a few have one at once, addresses take turns with one another, and
-//! those from which somebody has shown credentials come first three times of four.
+//! Turns at work for unknown clients: a few have one at once, addresses take turns with one another, and proven addresses, from
+//! which somebody has presented credentials, come first three times out of four.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// Of this many turns in a row, one is for the addresses from which no one has shown credentials.
+/// One out of this many consecutive turns belongs to unproven addresses.
 const SHARE_OF_OTHERS: u32 = 4;
 
-/// Where connections come from: an address, or the network that one client of IPv6 has.
+/// Origin of connections: an address, or the network that a single IPv6 client owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Source(IpAddr);
 
@@ -23,10 +23,10 @@ impl From<IpAddr> for Source {
     }
 }
 
-/// Order among the waiters of one address: how much each has had lately, then the order in which they came.
+/// Order among the waiters of one address: by the number of recent answers, then by arrival.
 type Order = (u32, u64);
 
-/// Waiters, in a round of the addresses that they come from.
+/// Waiters, in a round robin of their addresses.
 #[derive(Debug, Default)]
 struct Lane {
     round: VecDeque<Source>,
@@ -66,11 +66,11 @@ impl Lane {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Turns that are taken.
+    /// Number of turns taken.
     running: usize,
-    /// Waiters so far.
+    /// Number of waiters so far.
     last: u64,
-    /// Turns since the last one of those that are not proven.
+    /// Number of turns since the last one of an unproven address.
     in_a_row: u32,
     proven: Lane,
     others: Lane,
@@ -93,7 +93,7 @@ impl State {
     }
 }
 
-/// See the module documentation.
+/// Turns at a kind of work; see the module documentation.
 #[derive(Debug)]
 pub(super) struct Turns {
     at_once: usize,
@@ -114,7 +114,7 @@ impl Drop for Turn {
     }
 }
 
-/// A place in a lane; whoever leaves before it is called gives it back.
+/// A place in a lane, which is returned if its owner leaves before being called.
 struct Waiting<'a> {
     turns: &'a Turns,
     source: Source,
@@ -129,7 +129,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Turns {
-    /// This many for each core.
+    /// Creates this many turns for each core.
     pub(super) fn per_core(turns: usize) -> Arc<Self> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self::with(cores * turns)
@@ -143,7 +143,7 @@ impl Turns {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a turn. Of one address, whoever has `had` least comes first.
+    /// Waits for a turn. Among the waiters of one address, the one that has `had` the least comes first.
     pub(super) async fn wait(self: &Arc<Self>, source: Source, is_proven: bool, had: u32) -> Turn {
         let (called, _waiting) = {
             let mut state = self.state();
@@ -154,7 +154,7 @@ impl Turns {
             self.call(&mut state);
             (called, Waiting { turns: self, source, order, is_proven })
         };
-        // A waiter is dropped only when it was called.
+        // A waiter is only dropped after it was called.
         called.await.unwrap_or(Turn(None))
     }
 
@@ -163,7 +163,7 @@ impl Turns {
             let Some(next) = state.next() else { return };
             state.running += 1;
             if let Err(mut turn) = next.send(Turn(Some(Arc::clone(self)))) {
-                // It has gone meanwhile. Its turn is given back here: the state is locked.
+                // The waiter has left in the meantime. Its turn is returned here because the state is locked.
                 turn.0 = None;
                 state.running -= 1;
             }
@@ -186,7 +186,7 @@ mod tests {
         Source::from(text.parse::<IpAddr>().unwrap())
     }
 
-    /// Asks for a turn, and does not wait for it.
+    /// Requests a turn without waiting for it.
     fn ask(turns: &Arc<Turns>, from: &str, had: u32) -> Asking {
         let (turns, source, is_proven) = (Arc::clone(turns), source(from), from == PROVEN);
         let mut asking: Asking = Box::pin(async move { turns.wait(source, is_proven, had).await });
@@ -194,7 +194,7 @@ mod tests {
         asking
     }
 
-    /// The order in which they are called while one turn is given from one to the next.
+    /// Returns the order in which waiters are called while a single turn passes from one to the next.
     fn order<N: Copy>(turns: &Arc<Turns>, mut asking: Vec<(N, Asking)>, first: Turn) -> Vec<N> {
         let (mut turn, mut called) = (Some(first), Vec::new());
         while !asking.is_empty() {
@@ -224,7 +224,7 @@ mod tests {
             order(&turns, asking, first),
             [PROVEN, PROVEN, "10.0.0.2", "10.0.0.3", "10.0.0.2", "10.0.0.2"]
         );
-        // A flood from a proven address leaves a part of the turns to others.
+        // A flood from a proven address leaves some of the turns to others.
         let first = taken(&turns);
         let names = [PROVEN; 8].into_iter().chain(["10.0.0.2"; 2]);
         let asking = names.map(|name| (name, ask(&turns, name, 0))).collect();
@@ -254,7 +254,7 @@ mod tests {
         let leaves = ask(&turns, "10.0.0.2", 0);
         drop(held);
         assert!(stays.as_mut().now_or_never().is_some());
-        // It was called, and never asked for the answer.
+        // The waiter was called but never polled for the result.
         drop(leaves);
         let state = turns.state();
         assert_eq!(state.running, 0);

@@ -21,64 +21,64 @@ const NAME_CONSTRAINTS: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.
 const AUTHORITY_KEY_IDENTIFIER: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.35");
 const EXTENDED_KEY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37");
 const SUBJECT_KEY_IDENTIFIER: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.14");
-/// Extensions that Go takes for handled when they are critical, and that decide nothing here: distribution points, policies
-/// and access to authorities.
+/// Extensions that Go accepts even if they are critical, and that affect no decision here: distribution points, policies and access
+/// to authorities.
 const PASSED: [&str; 6] =
     ["2.5.29.31", "2.5.29.32", "2.5.29.33", "2.5.29.36", "2.5.29.54", "1.3.6.1.5.5.7.1.1"];
 
-/// A certificate, read once.
+/// A parsed certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Certificate {
-    /// As it was sent.
+    /// Certificate as received.
     pub(super) der: Vec<u8>,
-    /// 1, 2 or 3.
+    /// Version: 1, 2 or 3.
     pub(super) version: u8,
-    /// The bytes that are signed.
+    /// The signed bytes.
     pub(super) signed: Vec<u8>,
-    /// The algorithm of the signature, without the header of its element.
+    /// Algorithm of the signature, without the header of its element.
     pub(super) algorithm: Vec<u8>,
     pub(super) signature: Vec<u8>,
-    /// The issuer's name in DER.
+    /// Issuer's name in DER.
     pub(super) issuer: Vec<u8>,
-    /// The subject in DER.
+    /// Subject in DER.
     pub(crate) subject_der: Vec<u8>,
-    /// The names in the subject that count.
+    /// Relevant names in the subject.
     pub(crate) subject: Subject,
-    /// Seconds since 1970.
+    /// Start of validity, in seconds since 1970.
     pub(crate) not_before: i64,
-    /// Seconds since 1970.
+    /// End of validity, in seconds since 1970.
     pub(crate) not_after: i64,
-    /// The key with its algorithm in DER.
+    /// Public key with its algorithm, in DER.
     pub(crate) public_key: Vec<u8>,
-    /// The algorithm of the key, without the header of its element.
+    /// Algorithm of the key, without the header of its element.
     pub(super) key_algorithm: Vec<u8>,
     pub(super) key: Vec<u8>,
-    /// The alternative names, if there is such an extension.
+    /// Alternative names, if the extension is present.
     pub(super) names: Option<AlternativeNames>,
     pub(super) basic: Option<Basic>,
-    /// True if it may sign certificates, where it says so at all.
+    /// True if it may sign certificates, if stated.
     pub(super) signs_certificates: Option<bool>,
-    /// The purposes that it may be used for, if it names some.
+    /// Purposes that it may be used for, if limited.
     pub(super) purposes: Option<Vec<ObjectIdentifier>>,
     pub(super) constraints: Option<Constraints>,
-    /// The identifier of its key.
+    /// Identifier of its key.
     pub(crate) key_identifier: Option<Vec<u8>>,
-    /// The identifier of the key that it is signed with.
+    /// Identifier of the key that signed it.
     pub(super) authority_key_identifier: Option<Vec<u8>>,
-    /// True if it has a critical extension that decides something unknown.
+    /// True if it has a critical extension that is not understood.
     pub(super) has_unknown_critical: bool,
 }
 
-/// The extension that says of a certificate if it is that of an authority.
+/// The extension that states whether a certificate belongs to an authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Basic {
     pub(super) is_authority: bool,
-    /// Most intermediate certificates that may follow it.
+    /// Maximum number of intermediate certificates below it.
     pub(super) path_length: Option<u8>,
 }
 
 impl Certificate {
-    /// Reads the certificates of a bundle in PEM. As in Go, what is not a certificate, or cannot be read, is passed over.
+    /// Reads the certificates of a PEM bundle. As in Go, unreadable blocks and blocks of other types are skipped.
     pub(crate) fn all_from_pem(pem: &[u8]) -> Vec<Self> {
         let found = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok);
         found.filter_map(|der| Self::from_der(&der).ok()).collect()
@@ -92,7 +92,7 @@ impl Certificate {
         let [signed, algorithm, _] = whole[..] else { return Err(WHAT) };
         let contents = elements(signed, WHAT)?;
         let version = parsed.tbs_certificate().version() as u8 + 1;
-        // Version 1 is written by leaving it out.
+        // Version 1 is encoded by omitting the version.
         let skipped = usize::from(contents.first().is_some_and(|first| first.first() == Some(&0xa0)));
         let [_, inner_algorithm, issuer, _, subject, public_key, ..] = contents[skipped..] else {
             return Err(WHAT);
@@ -141,7 +141,7 @@ impl Certificate {
         Ok(read)
     }
 
-    /// Takes over an extension; `false` if it says something that decides and is unknown.
+    /// Applies an extension; returns `false` if it matters for validity and is not understood.
     fn take_extension(&mut self, extension: &Extension) -> Result<bool, MalformedDocument> {
         const WHAT: MalformedDocument = MalformedDocument("an extension cannot be read");
         let value = extension.extn_value.as_bytes();
@@ -158,7 +158,7 @@ impl Certificate {
             }
             KEY_USAGE => {
                 let read = KeyUsage::from_der(value).map_err(|_| WHAT)?;
-                // No bit at all is as if there was nothing, in Go.
+                // Go treats an extension without any bit like a missing one.
                 self.signs_certificates = (!read.0.is_empty()).then(|| read.key_cert_sign());
             }
             EXTENDED_KEY_USAGE => {
@@ -184,9 +184,9 @@ impl Certificate {
         Ok(true)
     }
 
-    /// The kind of its key, as Go names it in errors.
+    /// Returns the kind of its key, as Go names it in errors.
     pub(super) fn key_kind(&self) -> &'static str {
-        /// The beginnings of the algorithms: the identifiers of RSA and Ed25519.
+        /// Prefixes of algorithms: the identifiers of RSA and Ed25519.
         const RSA: &[u8] = &[0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
         const ED25519: &[u8] = &[0x06, 0x03, 0x2b, 0x65, 0x70];
         if self.key_algorithm.starts_with(RSA) {
@@ -198,12 +198,12 @@ impl Certificate {
         }
     }
 
-    /// The last moment before it becomes valid, and the last one of its validity, in seconds since 1970.
+    /// Returns the last second before it becomes valid, and the last one of its validity, in seconds since 1970.
     pub(crate) fn last_moments(&self) -> [i64; 2] {
         [self.not_before.saturating_sub(1), self.not_after]
     }
 
-    /// Returns whether it was signed with the key of another one.
+    /// Reports whether it was signed with the key of `parent`.
     pub(super) fn is_signed_by(&self, parent: &Self) -> bool {
         super::verifies((&parent.key_algorithm, &parent.key), &self.algorithm, &self.signed, &self.signature)
             == Some(true)

@@ -6,19 +6,19 @@ use x509_cert::der::asn1::ObjectIdentifier;
 
 use super::Certificate;
 
-/// Signatures that are checked for one verification, so that no chain costs more than it is worth.
+/// Maximum number of signatures checked per verification, which limits the cost of a chain.
 const MOST_CHECKS: usize = 100;
 
 const ANY_PURPOSE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37.0");
 const SERVER_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.1");
 const CLIENT_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.2");
 
-/// The purpose that a certificate is shown for.
+/// Purpose that a certificate is presented for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// By a server to its clients.
+    /// Identifies a server to its clients.
     Server,
-    /// By a client to a server.
+    /// Identifies a client to a server.
     Client,
 }
 
@@ -31,47 +31,47 @@ impl Purpose {
     }
 }
 
-/// The reason why a certificate is not believed, in the words of Go.
+/// Reason why a certificate is not trusted, in Go's wording.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// No chain leads to a certificate that is believed.
+    /// No chain leads to a trusted certificate.
     #[error("certificate signed by unknown authority{}", shown_hint(.0.as_deref()))]
     UnknownAuthority(Option<Box<(Refusal, String)>>),
-    /// Outside of its time.
+    /// Outside its period of validity.
     #[error("certificate has expired or is not yet valid: current time {} is {} {}", Time(*.now), if *.is_early { "before" } else { "after" }, Time(*.bound))]
     Expired {
-        /// Seconds since 1970.
+        /// Current time, in seconds since 1970.
         now: i64,
-        /// True if the time is still to come.
+        /// True if the period is still to come.
         is_early: bool,
-        /// The bound of the time.
+        /// Violated bound of the period.
         bound: i64,
     },
-    /// A certificate that is none of an authority, between others.
+    /// An intermediate certificate does not belong to an authority.
     #[error("certificate is not authorized to sign other certificates")]
     NotAuthority,
-    /// The key of the certificate above may not sign certificates.
+    /// The key of the issuing certificate may not sign certificates.
     #[error("invalid signature: parent certificate cannot sign this kind of certificate")]
     CannotSign,
-    /// The signature is of another key, or of an unknown algorithm.
+    /// The signature was made with another key, or by an unknown algorithm.
     #[error("{0} verification failure")]
     Signature(&'static str),
-    /// More certificates than one of them permits.
+    /// The chain has more certificates than one of them permits.
     #[error("too many intermediates for path length constraint")]
     TooManyIntermediates,
-    /// A critical extension that is not known.
+    /// A critical extension is not understood.
     #[error("unhandled critical extension")]
     CriticalExtension,
-    /// A name that an authority may not sign for.
+    /// An authority may not sign for a name in the certificate.
     #[error("a root or intermediate certificate is not authorized to sign for this name: {0}")]
     Constrained(String),
-    /// For another purpose.
+    /// Issued for another purpose.
     #[error("certificate specifies an incompatible key usage")]
     Purpose,
-    /// For another host.
+    /// Issued for another host.
     #[error("{0}")]
     Host(String),
-    /// Too many certificates to try.
+    /// There were too many certificates to try.
     #[error("signature check attempts limit reached while verifying certificate chain")]
     TooManyChecks,
 }
@@ -82,7 +82,7 @@ fn shown_hint(hint: Option<&(Refusal, String)>) -> String {
     format!(" (possibly because of {why:?} while trying to verify candidate authority certificate {name:?})")
 }
 
-/// A time as Go shows it.
+/// A time in Go's format.
 struct Time(i64);
 
 impl fmt::Display for Time {
@@ -94,11 +94,11 @@ impl fmt::Display for Time {
     }
 }
 
-/// Certificates that are believed.
+/// Trusted certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pool(Vec<Certificate>);
 
-/// Where a certificate stands in a chain.
+/// Position of a certificate in a chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ChainPosition {
     Leaf,
@@ -115,18 +115,18 @@ impl Pool {
         self.0.is_empty()
     }
 
-    /// The last moments before the certificates become valid, and of their validity.
+    /// Returns, for each certificate, the last second before it becomes valid, and the last one of its validity.
     pub(crate) fn last_moments(&self) -> impl Iterator<Item = i64> {
         self.0.iter().flat_map(Certificate::last_moments)
     }
 
-    /// The subjects of the certificates in DER.
+    /// Returns the subjects of the certificates in DER.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = &[u8]> {
         self.0.iter().map(|known| &*known.subject_der)
     }
 
-    /// Checks that a certificate is believed at a time: a chain leads from it, over some of the others, to one of the pool,
-    /// and all of them are good for the purpose. One that is in the pool itself needs no other.
+    /// Checks that a certificate is trusted at a time: a chain leads from it, through some of the others, to a certificate in the
+    /// pool, and all of them permit the purpose. A certificate that is itself in the pool needs no other.
     pub(crate) fn check(
         &self,
         own: &Certificate,
@@ -154,12 +154,12 @@ struct Search<'a> {
     purpose: Purpose,
     now: i64,
     checks: usize,
-    /// True if a chain was found that is for another purpose.
+    /// True if a chain was found, but for another purpose.
     has_unfit: bool,
 }
 
 impl<'a> Search<'a> {
-    /// Finds a way from the end of a chain to the pool.
+    /// Extends a chain towards the pool.
     fn extend(&mut self, chain: &[&'a Certificate]) -> Result<(), Refusal> {
         let Some(last) = chain.last() else { return Err(Refusal::UnknownAuthority(None)) };
         let (mut error, mut hint) = (None, None);
@@ -198,7 +198,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The candidates for having signed a certificate, the likeliest first.
+/// Returns the candidates for having signed a certificate, most likely first.
 fn parents<'a>(
     candidates: &'a [Certificate],
     child: &Certificate,
@@ -213,7 +213,7 @@ fn parents<'a>(
     found.into_iter()
 }
 
-/// Returns whether two certificates are of the same subject and key, and for the same names.
+/// Reports whether two certificates have the same subject, key and names.
 fn is_same(one: &Certificate, other: &Certificate) -> bool {
     one.subject_der == other.subject_der && one.public_key == other.public_key && one.names == other.names
 }
@@ -221,7 +221,7 @@ fn is_same(one: &Certificate, other: &Certificate) -> bool {
 fn check_signature(child: &Certificate, parent: &Certificate) -> Result<(), Refusal> {
     let is_authority = match parent.basic {
         Some(basic) => basic.is_authority,
-        // Older versions have no word for it.
+        // Versions before 3 have no such extension.
         None => parent.version < 3,
     };
     if !is_authority || parent.signs_certificates == Some(false) {
@@ -230,7 +230,7 @@ fn check_signature(child: &Certificate, parent: &Certificate) -> Result<(), Refu
     if child.is_signed_by(parent) { Ok(()) } else { Err(Refusal::Signature(parent.key_kind())) }
 }
 
-/// Checks what a certificate alone decides: that nothing critical in it is unknown, and that it is valid at a time.
+/// Checks a certificate by itself: no critical extension is unknown, and it is valid at this time.
 pub(crate) fn check_dates(certificate: &Certificate, now: i64) -> Result<(), Refusal> {
     if certificate.has_unknown_critical {
         return Err(Refusal::CriticalExtension);
@@ -244,7 +244,7 @@ pub(crate) fn check_dates(certificate: &Certificate, now: i64) -> Result<(), Ref
     Ok(())
 }
 
-/// Checks that a certificate can be at a place above this chain.
+/// Checks that a certificate can take a position above this chain.
 fn is_valid(
     certificate: &Certificate,
     place: ChainPosition,
@@ -268,7 +268,7 @@ fn is_valid(
     Ok(())
 }
 
-/// Returns whether every certificate of a chain permits a purpose.
+/// Reports whether every certificate of a chain permits a purpose.
 fn is_for(chain: &[&Certificate], purpose: Purpose) -> bool {
     let wanted = purpose.identifier();
     chain

@@ -7,7 +7,7 @@ use x509_cert::ext::pkix::NameConstraints;
 use x509_cert::ext::pkix::constraints::name::GeneralSubtree;
 use x509_cert::ext::pkix::name::GeneralName;
 
-/// The permitted and the excluded names of an authority.
+/// Permitted or excluded names of an authority.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Constraints {
     permitted: Subtrees,
@@ -24,7 +24,7 @@ struct Subtrees {
 }
 
 impl Subtrees {
-    /// Reads subtrees; `false` if some are of a kind that is not known.
+    /// Reads subtrees; the flag is `false` if some are of an unknown kind.
     fn read(given: Option<&Vec<GeneralSubtree>>) -> Result<(Self, bool), MalformedDocument> {
         let (mut read, mut all_known) = (Self::default(), true);
         for subtree in given.into_iter().flatten() {
@@ -50,14 +50,14 @@ impl Subtrees {
 }
 
 impl Constraints {
-    /// Reads constraints; `false` if some are of a kind that is not known.
+    /// Reads constraints; the flag is `false` if some are of an unknown kind.
     pub(super) fn read(given: &NameConstraints) -> Result<(Self, bool), MalformedDocument> {
         let (permitted, some) = Subtrees::read(given.permitted_subtrees.as_ref())?;
         let (excluded, others) = Subtrees::read(given.excluded_subtrees.as_ref())?;
         Ok((Self { permitted, excluded }, some && others))
     }
 
-    /// Checks that all names may be signed for. An error names the one that may not.
+    /// Checks that the authority may sign for all names. An error contains the first one that is not allowed.
     pub(super) fn check(&self, names: &AlternativeNames) -> Result<(), String> {
         let (permitted, excluded) = (&self.permitted, &self.excluded);
         for name in &names.email_addresses {
@@ -99,7 +99,7 @@ fn check<C>(
     if is_permitted { Ok(()) } else { Err(format!("{kind} {name:?} is not permitted by any constraint")) }
 }
 
-/// The labels of a domain from its end; none for what is not a domain.
+/// Returns the labels of a domain from its end; `None` if the text is not a domain.
 fn labels(domain: &str) -> Option<Vec<&str>> {
     if domain.is_empty() {
         return Some(Vec::new());

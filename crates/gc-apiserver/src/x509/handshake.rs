@@ -1,4 +1,4 @@
-//! Proof that the peer of a handshake has the key of its certificate.
+//! Proof that the peer of a handshake holds the key of its certificate.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
@@ -11,7 +11,7 @@ fn read(certificate: &CertificateDer<'_>) -> Result<Certificate, Error> {
     Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding.into())
 }
 
-/// Verifies the signature of a handshake of TLS 1.3.
+/// Verifies the signature of a TLS 1.3 handshake.
 pub(crate) fn verify_tls13(
     message: &[u8],
     certificate: &CertificateDer<'_>,
@@ -22,7 +22,7 @@ pub(crate) fn verify_tls13(
     verify_tls13_signature_with_raw_key(message, &key, signature, algorithms)
 }
 
-/// Verifies the signature of a handshake of TLS 1.2.
+/// Verifies the signature of a TLS 1.2 handshake.
 pub(crate) fn verify_tls12(
     message: &[u8],
     certificate: &CertificateDer<'_>,
@@ -34,7 +34,7 @@ pub(crate) fn verify_tls12(
         return Err(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme.into());
     };
     let certificate = read(certificate)?;
-    // In TLS 1.2 a scheme of ECDSA stands for several curves.
+    // In TLS 1.2, an ECDSA scheme stands for several curves.
     let mut fitting = candidates
         .iter()
         .filter(|candidate| candidate.public_key_alg_id().as_ref() == certificate.key_algorithm);

@@ -1,13 +1,13 @@
-//! Names of hosts in certificates.
+//! Host names in certificates.
 
 use std::net::IpAddr;
 
 use super::{Certificate, Refusal};
 
-/// Most names of a certificate that an error shows.
+/// Maximum number of names that an error lists.
 const MOST_SHOWN: usize = 100;
 
-/// Checks that a certificate is for a host name or an address. Common names count for nothing.
+/// Checks that a certificate was issued for a host name or an address. Common names are ignored.
 pub(crate) fn check_host(certificate: &Certificate, host: &str) -> Result<(), Refusal> {
     let unbracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     let (dns_names, addresses) = certificate
@@ -44,7 +44,7 @@ pub(crate) fn check_host(certificate: &Certificate, host: &str) -> Result<(), Re
     }))
 }
 
-/// Wildcards count in names that are well-formed; others are compared as they are.
+/// Matches a name. Wildcards are supported in well-formed names; others are compared literally.
 fn matches(pattern: &str, host: &str) -> bool {
     if is_valid(host.strip_suffix('.').unwrap_or(host), false) && is_valid(pattern, true) {
         return matches_host(pattern, host);

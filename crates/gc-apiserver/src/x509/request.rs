@@ -1,4 +1,4 @@
-//! The signature of a certificate request, judged as Go's `CertificateRequest.CheckSignature` does.
+//! Verification of a certificate request's signature, as Go's `CertificateRequest.CheckSignature` does it.
 
 use gc_registry::x509::{CertificateRequest, MalformedDocument, RequestSignature, contents_of, elements};
 use ring::signature::{
@@ -16,22 +16,22 @@ const ELLIPTIC_CURVE: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.1
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 const MD5_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.4");
 const RSA_PSS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.10");
-/// The curves of Go: P-224, P-256, P-384 and P-521.
+/// Go's curves: P-224, P-256, P-384 and P-521.
 const CURVES: [ObjectIdentifier; 4] = [
     ObjectIdentifier::new_unwrap("1.3.132.0.33"),
     ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7"),
     ObjectIdentifier::new_unwrap("1.3.132.0.34"),
     ObjectIdentifier::new_unwrap("1.3.132.0.35"),
 ];
-/// ECDSA with SHA-1, SHA-256, SHA-384 and SHA-512: Go takes each of them with each curve.
+/// ECDSA with SHA-1, SHA-256, SHA-384 and SHA-512: Go accepts each of them with each curve.
 const ECDSA: [ObjectIdentifier; 4] = [
     ObjectIdentifier::new_unwrap("1.2.840.10045.4.1"),
     ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.2"),
     ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.3"),
     ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.4"),
 ];
-/// RSA by PKCS #1 with SHA-1 (which Go takes for requests alone), SHA-256, SHA-384 and SHA-512, and the bits of the smallest key
-/// that *ring* verifies by it.
+/// RSA by PKCS #1 with SHA-1 (which Go accepts for requests only), SHA-256, SHA-384 and SHA-512, and the size in bits of the
+/// smallest key that *ring* supports with it.
 static RSA_PKCS1: [(ObjectIdentifier, &RsaParameters, usize); 4] = [
     (
         ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.5"),
@@ -50,15 +50,15 @@ static RSA_PKCS1: [(ObjectIdentifier, &RsaParameters, usize); 4] = [
         LEAST_RSA_BITS,
     ),
 ];
-/// Bits of the smallest RSA key that Go accepts...
+/// Size in bits of the smallest RSA key that Go accepts...
 const LEAST_RSA_BITS: usize = 1024;
-/// ...and of the largest that *ring* verifies.
+/// ...and of the largest that *ring* supports.
 const MOST_RSA_BITS: usize = 8192;
 
 const UNREADABLE_KEY: &str = "x509: failed to parse the public key";
 const UNIMPLEMENTED: &str = "x509: cannot verify signature: algorithm unimplemented";
 
-/// Checks that a request is signed with the key that it names.
+/// Checks that a request is signed with the key that it contains.
 pub(crate) fn verify_request(request: &CertificateRequest) -> RequestSignature {
     let Some(key) = Key::read(&request.public_key) else {
         return RequestSignature::Refused(UNREADABLE_KEY.to_owned());
@@ -91,11 +91,11 @@ pub(crate) fn verify_request(request: &CertificateRequest) -> RequestSignature {
     }
 }
 
-/// A public key of a request.
+/// Public key of a request.
 #[derive(Clone, Copy)]
 struct Key<'a> {
     algorithm: ObjectIdentifier,
-    /// Algorithm and parameters, as [`verifies`] compares them.
+    /// Algorithm and parameters, in the form that [`verifies`] compares.
     identifier: &'a [u8],
     parameters: &'a [u8],
     bytes: &'a [u8],
@@ -113,12 +113,12 @@ impl<'a> Key<'a> {
         Some(Self { algorithm, identifier: whole, parameters, bytes })
     }
 
-    /// Returns whether it is on a curve that Go knows.
+    /// Reports whether the key is on a curve that Go supports.
     fn has_known_curve(&self) -> bool {
         ObjectIdentifier::from_der(self.parameters).is_ok_and(|curve| CURVES.contains(&curve))
     }
 
-    /// Verifies by an algorithm that *ring* has for this very key.
+    /// Verifies the signature by an algorithm that *ring* has for exactly this type of key.
     fn verify_exactly(&self, request: &CertificateRequest) -> RequestSignature {
         let key = (self.identifier, self.bytes);
         match verifies(key, &request.algorithm, &request.signed, &request.signature) {
@@ -153,7 +153,7 @@ impl<'a> Key<'a> {
     }
 }
 
-/// The algorithm in the contents of an identifier, and its parameters.
+/// Splits the contents of an identifier into the algorithm and its parameters.
 fn identifier(contents: &[u8]) -> Option<(ObjectIdentifier, &[u8])> {
     let mut reader = SliceReader::new(contents).ok()?;
     let algorithm = ObjectIdentifier::from_der(reader.tlv_bytes().ok()?).ok()?;
@@ -161,7 +161,7 @@ fn identifier(contents: &[u8]) -> Option<(ObjectIdentifier, &[u8])> {
     reader.is_finished().then_some((algorithm, parameters))
 }
 
-/// Bits of the modulus of an RSA key.
+/// Returns the size of an RSA key's modulus in bits.
 fn modulus_bits(key: &[u8]) -> Option<usize> {
     const WHAT: MalformedDocument = MalformedDocument("a modulus cannot be read");
     let parts = elements(key, WHAT).ok()?;

@@ -1,5 +1,4 @@
-//! Chains, and what a client in Go says of each. The verdicts were compared with those of a client in Go: kubectl, for which
-//! each chain was served.
+//! Chains, and Go's verdict on each. The verdicts were compared with those of a Go client: each chain was served to kubectl.
 #![allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
 
 use std::net::IpAddr;
@@ -14,12 +13,12 @@ use rcgen::{
 use super::*;
 
 const HOST: &str = "webhook.ns.svc";
-/// All certificates are valid from 2020 to 2040, unless a case says otherwise.
+/// Current time of the tests. All certificates are valid from 2020 to 2040, unless a case says otherwise.
 const NOW: &str = "2026-06-01T00:00:00Z";
 const ENDED: i32 = 2025;
 const TO_COME: i32 = 2035;
 
-/// A certificate with its key: one that was made, and can sign others.
+/// A generated certificate with its key, which can sign others.
 struct Made {
     params: CertificateParams,
     key: KeyPair,
@@ -38,13 +37,13 @@ fn params(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Certificat
 
 fn unchanged(_: &mut CertificateParams) {}
 
-/// A server's certificate for [`HOST`].
+/// Turns the parameters into those of a server's certificate for [`HOST`].
 fn server(params: &mut CertificateParams) {
     params.subject_alt_names = vec![SanType::DnsName(HOST.try_into().unwrap())];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
 }
 
-/// The certificate of an authority.
+/// Turns the parameters into those of an authority.
 fn authority(params: &mut CertificateParams) {
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
@@ -55,7 +54,7 @@ fn names(names: &[&str]) -> Vec<SanType> {
 }
 
 impl Made {
-    /// One that is signed with its own key.
+    /// Creates a self-signed certificate.
     fn own(params: CertificateParams) -> Self {
         let key = KeyPair::generate().unwrap();
         let der = params.self_signed(&key).unwrap().der().to_vec();
@@ -69,7 +68,7 @@ impl Made {
         }))
     }
 
-    /// One that this one signs, whether it may or not.
+    /// Creates a certificate signed by this one, even if this one may not sign.
     fn sign(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Self {
         let (params, key) = (params(name, change), KeyPair::generate().unwrap());
         let issuer = Issuer::from_params(&self.params, &self.key);
@@ -77,7 +76,7 @@ impl Made {
         Self { params, key, der }
     }
 
-    /// One of a server.
+    /// Creates a server's certificate signed by this one.
     fn server(&self, change: impl FnOnce(&mut CertificateParams)) -> Self {
         self.sign("server", |params| {
             server(params);
@@ -92,7 +91,7 @@ impl Made {
         })
     }
 
-    /// The same as one of version 1, signed with its own key.
+    /// Converts it to a certificate of version 1, signed with its own key.
     fn in_version_one(mut self) -> Self {
         const SEQUENCE: u8 = 0x30;
         let encode = |tag: u8, parts: &[&[u8]]| {
@@ -115,7 +114,7 @@ impl Made {
     }
 }
 
-/// The certificates that are believed, those that the server shows, the host, and the verdict of Go.
+/// Trusted certificates, certificates that the server presents, the host, and Go's verdict.
 struct Case {
     name: &'static str,
     believed: Vec<Vec<u8>>,
@@ -146,7 +145,7 @@ const CANNOT_SIGN: &str = "certificate signed by unknown authority (possibly bec
     certificate cannot sign this kind of certificate\" while trying to verify candidate authority certificate \
     \"intermediate\")";
 
-/// Certificates that are in the pool themselves.
+/// Returns cases of certificates that are themselves in the pool.
 fn leaves() -> Vec<Case> {
     let root = Made::root(unchanged);
     let other = Made::root(|params| params.distinguished_name.push(DnType::OrganizationName, "other"));
@@ -186,7 +185,7 @@ fn leaves() -> Vec<Case> {
     ]
 }
 
-/// Roots and intermediates.
+/// Returns cases of roots and intermediates.
 fn chains() -> Vec<Case> {
     let root = Made::root(unchanged);
     let leaf = root.server(unchanged);
@@ -307,7 +306,7 @@ fn chains() -> Vec<Case> {
     ]
 }
 
-/// Constraints of names.
+/// Returns cases of name constraints.
 fn constrained() -> Vec<Case> {
     let constrained = |permitted: Vec<GeneralSubtree>, excluded: Vec<GeneralSubtree>| {
         Made::root(|params| {
@@ -342,7 +341,7 @@ fn constrained() -> Vec<Case> {
     ]
 }
 
-/// Names of hosts.
+/// Returns cases of host names.
 fn hosts() -> Vec<Case> {
     let root = Made::root(unchanged);
     let of = |list: &[&str]| root.server(|params| params.subject_alt_names = names(list));
@@ -428,7 +427,7 @@ fn chains_are_judged_as_in_go() {
 
 #[test]
 fn a_search_for_a_chain_ends() {
-    // Every one of these can have signed every other one.
+    // Each of these could have signed every other one.
     let make = || {
         let mut made = Made::root(unchanged);
         made.params = params("root", authority);

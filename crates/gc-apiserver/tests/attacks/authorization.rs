@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::world::{APPLY, CONFIG_MAPS, MERGE_PATCH, World, rule, status_of};
 
-/// A comma that is escaped belongs to the value, to authorization as to the list.
+/// An escaped comma belongs to the value, both for authorization and for the list.
 const ESCAPED: &str = "metadata.name!=x%5C,metadata.name%5C=a";
 
 fn config_map(name: &str) -> Value {
@@ -87,7 +87,7 @@ async fn what_creates_needs_the_right_to_create() {
         .await;
     assert_eq!(both.apply(&format!("{CONFIG_MAPS}/new"), &config_map("new")).await.code, 201);
     assert_eq!(both.put(&format!("{leases}/new"), &lease).await.code, 201);
-    // Changing a field that exists needs no such right.
+    // Changing an existing field needs no such right.
     let change = json!({"data": {"k": "w"}});
     assert_eq!(eve.patch(&format!("{CONFIG_MAPS}/new"), MERGE_PATCH, &change).await.code, 200);
 }
@@ -162,7 +162,7 @@ async fn certificates_are_approved_and_signed_for_permitted_signers_alone() {
     }
 }
 
-/// As kube-apiserver, which verifies the signature whenever it validates a request.
+/// Like kube-apiserver, the server must verify the signature whenever it validates a request.
 #[tokio::test]
 async fn a_certificate_request_is_signed_with_the_key_that_it_names() {
     let world = World::start().await;
@@ -181,7 +181,7 @@ async fn a_certificate_request_is_signed_with_the_key_that_it_names() {
             "signerName": "example.com/a", "usages": ["client auth"]}})
     };
     world.admin().create(requests, &asked(&der, "whole")).await;
-    // A byte of the signature, and one of the name that is signed.
+    // Change a byte of the signature, and one of the signed name.
     let name = der.windows(4).position(|part| part == b"test").unwrap();
     for at in [der.len() - 1, name] {
         let mut changed = der.clone();
@@ -193,7 +193,7 @@ async fn a_certificate_request_is_signed_with_the_key_that_it_names() {
     }
 }
 
-/// CertificateSubjectRestriction: no signer of client certificates makes an administrator of anybody, whoever asks.
+/// CertificateSubjectRestriction: no signer of client certificates may turn anybody into an administrator, whoever requests it.
 #[tokio::test]
 async fn no_client_certificate_is_asked_for_the_administrators() {
     const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
@@ -217,7 +217,7 @@ async fn no_client_certificate_is_asked_for_the_administrators() {
     assert_eq!(code, 403, "{message}");
     let expected = format!("use of {CLIENT} signer with system:masters group is not allowed");
     assert!(message.contains(&expected), "{message}");
-    // Other groups may be asked for, and other signers decide for themselves.
+    // Other groups may be requested, and other signers decide for themselves.
     for (name, groups, signer) in [
         ("another", &["system:masters-not"][..], CLIENT),
         ("none", &[], CLIENT),

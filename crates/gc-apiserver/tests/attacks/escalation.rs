@@ -1,4 +1,4 @@
-//! No user grants what they do not hold, however a role or a binding is written.
+//! No user can grant permissions that they do not hold, however a role or a binding is written.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::world::{APPLY, Client, JSON_PATCH, MERGE_PATCH, RBAC, World, rule, st
 const GROUP: &str = "rbac.authorization.k8s.io";
 const AGGREGATION: &str = "must have cluster-admin privileges to use the aggregationRule";
 
-/// Somebody who may write roles and bindings, and holds nothing else but `get` on ConfigMaps.
+/// Creates a user who may write roles and bindings, and otherwise only holds `get` on ConfigMaps.
 async fn mallory(world: &World) -> Client {
     let all = ["roles", "rolebindings", "clusterroles", "clusterrolebindings"];
     let verbs = ["get", "create", "update", "patch", "delete"];
@@ -22,7 +22,7 @@ fn cluster_role(name: &str, rules: Value, aggregation: Value) -> Value {
     role
 }
 
-/// An aggregation rule that selects every bootstrap role, `cluster-admin` among them.
+/// Returns an aggregation rule that selects every bootstrap role, including `cluster-admin`.
 fn gather_all() -> Value {
     json!({"clusterRoleSelectors": [{"matchLabels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}]})
 }
@@ -63,7 +63,7 @@ async fn an_aggregation_rule_needs_every_right() {
         mallory.patch(&plain, JSON_PATCH, &add).await,
         mallory.patch(&apply, APPLY, &gathering("plain")).await,
         mallory.patch(&absent, APPLY, &gathering("absent")).await,
-        // Neither may she loosen or take away a rule that others rely on.
+        // She may not loosen or remove a rule that others rely on, either.
         mallory.patch(&gathered, MERGE_PATCH, &patch).await,
         mallory.patch(&gathered, MERGE_PATCH, &strip).await,
         mallory.put(&gathered, &cluster_role("gathering", held(), Value::Null)).await,
@@ -108,7 +108,7 @@ async fn aggregation_passes_on_stored_rules_and_launders_none() {
 async fn the_object_that_is_checked_is_the_object_that_is_stored() {
     const TRIES: usize = 400;
     let world = World::start().await;
-    // She holds `get` on a and `delete` on b, and never `delete` on a.
+    // She holds `get` on a and `delete` on b, but never `delete` on a.
     let writer = rule(GROUP, &["roles"], &["get", "create", "patch"]);
     let mallory = world
         .grant("mallory", json!([writer, rule("", &["a"], &["get"]), rule("", &["b"], &["delete"])]))
@@ -141,7 +141,7 @@ async fn the_object_that_is_checked_is_the_object_that_is_stored() {
         }
     }
     flipping.await.unwrap();
-    // Moving and copying within a role is checked by its result, too.
+    // Moves and copies within a role are checked by their result, too.
     let reset = json!({"rules": [rule("", &["a"], &["get"]), rule("", &["b"], &["delete"])]});
     assert_eq!(mallory.patch(&role, MERGE_PATCH, &reset).await.code, 200);
     let moved = json!([{"op": "copy", "from": "/rules/1/verbs", "path": "/rules/0/verbs"}]);
@@ -173,7 +173,7 @@ async fn a_binding_is_judged_by_the_role_that_is_stored() {
         )
     );
     let bindings = format!("{namespace}/rolebindings");
-    // Each role is bound in the very moment after it was written.
+    // Each role is bound immediately after it was written.
     for (turn, (verb, want)) in
         [("get", 201), ("delete", 403), ("get", 201), ("list", 403)].into_iter().enumerate()
     {
@@ -199,7 +199,7 @@ async fn a_right_to_escalate_one_role_creates_no_other() {
     let one = json!([rule(GROUP, &["roles"], &["get", "create", "update"]),
         {"apiGroups": [GROUP], "resources": ["roles"], "resourceNames": ["one"], "verbs": ["escalate"]}]);
     let eve = world.grant("eve", one).await;
-    // A POST names no object in its path, so that no resourceNames match.
+    // A POST names no object in its path, so resourceNames cannot match.
     assert_eq!(eve.post(&roles, &role("one")).await.code, 403);
     world.admin().create(&roles, &json!({"metadata": {"name": "one"}})).await;
     assert_eq!(eve.put(&format!("{roles}/one"), &role("one")).await.code, 200);

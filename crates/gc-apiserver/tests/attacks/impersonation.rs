@@ -1,4 +1,4 @@
-//! A user that may not be impersonated is not, and the request is not answered as another user's.
+//! A user who may not be impersonated is not, and the request is not answered on their behalf.
 
 use serde_json::{Value, json};
 

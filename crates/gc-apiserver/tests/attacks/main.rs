@@ -1,4 +1,4 @@
-//! Attacks by hostile clients, one test for each line of SECURITY.md that they would break.
+//! Attacks by hostile clients, with one test for each statement of SECURITY.md that they would break.
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value, unreachable_pub)] // a broken assumption should stop the test; json! makes values
 
 #[path = "../support/mod.rs"]

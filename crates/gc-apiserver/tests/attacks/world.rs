@@ -1,4 +1,4 @@
-//! A server whose service is called without connections, as anybody.
+//! A server whose service is called without connections, as any user.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +18,7 @@ pub const JSON_PATCH: &str = "application/json-patch+json";
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
 pub const APPLY: &str = "application/apply-patch+yaml";
 
-/// Answers of a review that are waited for.
+/// Maximum number of polls until a review has the expected answer.
 const TURNS: usize = 10_000;
 
 pub struct World {
@@ -26,7 +26,7 @@ pub struct World {
     granted: AtomicUsize,
 }
 
-/// Somebody who sends requests.
+/// A user who sends requests.
 #[derive(Clone)]
 pub struct Client(InProcess);
 
@@ -39,12 +39,12 @@ impl World {
         Client(self.server.server.in_process("root"))
     }
 
-    /// A user without any group but `system:authenticated`.
+    /// Returns a user without any group but `system:authenticated`.
     pub fn user(&self, name: &str) -> Client {
         Client(self.server.server.in_process_as(name, &[]))
     }
 
-    /// Grants rules to a user by a ClusterRole, and returns when they are in force.
+    /// Grants rules to a user by a ClusterRole, and returns once they are in force.
     pub async fn grant(&self, user: &str, rules: Value) -> Client {
         let number = self.granted.fetch_add(1, Ordering::Relaxed);
         let (name, marker) = (format!("granted-{number}"), format!("marker-{number}"));
@@ -72,7 +72,7 @@ impl World {
     }
 }
 
-/// A rule with these verbs on these resources of one group.
+/// Returns a rule with these verbs on these resources of one group.
 pub fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
 }
@@ -115,7 +115,7 @@ impl Client {
         self.patch(&format!("{path}?fieldManager=test&force=true"), APPLY, body).await
     }
 
-    /// Creates something that nothing speaks against.
+    /// Creates an object that must be accepted.
     pub async fn create(&self, path: &str, body: &Value) -> Value {
         let answer = self.post(path, body).await;
         assert_eq!(answer.code, 201, "{path}: {answer:?}");
@@ -123,7 +123,7 @@ impl Client {
     }
 }
 
-/// Code and message of an answer.
+/// Returns code and message of an answer.
 pub fn status_of(answer: &Answer) -> (u16, String) {
     let message = serde_json::from_slice::<Value>(&answer.bytes)
         .ok()

@@ -1,5 +1,6 @@
-//! Crowds of hostile connections that come again at once, beside a client that must be answered. With `KUBEGC_ATTACK_SECONDS` a crowd
-//! lasts that long, and what was measured is printed, also a minute later; otherwise it lasts for a few requests of the client.
+//! Crowds of hostile connections that reconnect immediately, beside a client that must be answered. With `KUBEGC_ATTACK_SECONDS`, a
+//! crowd lasts that long and the measurements are printed, also a minute later; otherwise it lasts for a few requests of the
+//! client.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
 
 use std::future::Future;
@@ -15,9 +16,9 @@ use tokio_rustls::TlsConnector;
 use super::victim::Victim;
 
 pub const CONNECTIONS: usize = 200;
-/// Requests of the client beside each kind.
+/// Number of requests of the client beside each kind.
 const REQUESTS: usize = 10;
-/// Between two of them.
+/// Pause between two of them.
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub type Attack = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -25,21 +26,22 @@ pub type Attack = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// One hostile connection, until it ends.
 pub type Kind = fn(TlsConnector, SocketAddr) -> Attack;
 
-/// The course of a crowd.
+/// Course of a crowd's attack.
 pub struct Course {
     pub lasted: Duration,
     pub connected: usize,
-    /// Resident memory of the server in MiB, without the crowd and at most.
+    /// Resident memory of the server in MiB, before the attack and at most.
     pub before: usize,
     pub peak: usize,
 }
 
-/// The time that a measurement lasts, if this is one.
+/// Returns the duration of a measurement, if this is one.
 fn measured() -> Option<Duration> {
     std::env::var("KUBEGC_ATTACK_SECONDS").ok().map(|text| Duration::from_secs(text.parse().unwrap()))
 }
 
-/// Lets a crowd attack while `ask` asks the server over and over. Fails unless the server lives and answers, also afterwards.
+/// Attacks with a crowd while `ask` queries the server repeatedly. Fails unless the server stays alive and answers, also
+/// afterwards.
 pub async fn withstand(
     victim: &mut Victim,
     name: &str,
@@ -51,7 +53,7 @@ pub async fn withstand(
     }
     let before = victim.resident().unwrap();
     let connected = Arc::new(AtomicUsize::new(0));
-    // On threads of their own: whoever asks is not to wait for the crowd's side of it.
+    // The crowd has its own threads, so that the client does not wait for the crowd's work.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let mut crowd = tokio::task::JoinSet::new();
     let begun = Instant::now();
@@ -92,10 +94,10 @@ pub async fn withstand(
     Course { lasted, connected, before, peak }
 }
 
-/// Requests at once of which the last eight are answered a second later, on a connection that has shown no credentials.
+/// Number of requests sent at once on a connection without credentials, of which the last eight are answered a second later.
 pub const PACED: usize = 64 + 8;
 
-/// Sends this many requests at once over HTTP/1.1, and reads as many answers.
+/// Sends this many requests at once over HTTP/1.1, and reads the same number of answers.
 pub async fn pipelined(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), path: &str, count: usize) {
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     stream.write_all(request.repeat(count).as_bytes()).await.unwrap();

@@ -1,4 +1,4 @@
-//! A server on loopback and a client that speaks real HTTPS to it.
+//! A server on loopback, and a client that talks to it over real HTTPS.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
 
 pub mod crowd;
@@ -33,7 +33,7 @@ pub struct TestServer {
     roots: rustls::RootCertStore,
 }
 
-/// An answer, its body read to the end.
+/// An answer with its complete body.
 #[derive(Debug)]
 pub struct Answer {
     pub code: u16,
@@ -50,7 +50,7 @@ impl Answer {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// Code and reason of a Status.
+    /// Returns code and reason of a Status.
     pub fn outcome(&self) -> (u16, String) {
         let reason = serde_json::from_slice::<Value>(&self.bytes).ok();
         let reason = reason.and_then(|status| status["reason"].as_str().map(str::to_owned));
@@ -63,17 +63,17 @@ impl TestServer {
         Self::start_at(Clock::default()).await
     }
 
-    /// A server whose objects have the times of this clock.
+    /// Starts a server whose objects are stamped by this clock.
     pub async fn start_at(clock: Clock) -> Self {
         Self::start_over(Arc::new(MemoryStorage::default()), clock).await
     }
 
-    /// A server over this store.
+    /// Starts a server over this store.
     pub async fn start_over(storage: Arc<dyn Storage>, clock: Clock) -> Self {
         Self::begin(storage, clock, None).await
     }
 
-    /// A server with further paths.
+    /// Starts a server with further paths.
     pub async fn start_with(extension: Arc<dyn Extension>) -> Self {
         Self::begin(Arc::new(MemoryStorage::default()), Clock::default(), Some(extension)).await
     }
@@ -95,7 +95,7 @@ impl TestServer {
         Self { server, roots }
     }
 
-    /// A TLS connection; `client_certificate` shows the administrator's.
+    /// Opens a TLS connection; with `client_certificate`, presents the administrator's certificate.
     pub async fn connect(&self, protocol: &[u8], client_certificate: bool) -> TlsStream<TcpStream> {
         let credentials = self.server.credentials();
         let shown = client_certificate.then(|| {
@@ -105,7 +105,7 @@ impl TestServer {
         self.connect_as(protocol, shown).await
     }
 
-    /// A TLS connection that shows a certificate.
+    /// Opens a TLS connection that presents a certificate.
     pub async fn connect_as(
         &self,
         protocol: &[u8],
@@ -126,7 +126,7 @@ impl TestServer {
         TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
     }
 
-    /// An HTTP/2 connection for many requests.
+    /// Opens an HTTP/2 connection for many requests.
     pub async fn http2(&self) -> hyper::client::conn::http2::SendRequest<Full<Bytes>> {
         let stream = self.connect(b"h2", false).await;
         let (sender, connection) =
@@ -179,7 +179,7 @@ impl TestServer {
     }
 }
 
-/// A request as the administrator, unless `headers` say otherwise.
+/// Builds a request as the administrator, unless `headers` say otherwise.
 pub fn request(
     method: &str,
     path: &str,
@@ -196,7 +196,7 @@ pub fn request(
     builder.body(Full::new(body.into())).unwrap()
 }
 
-/// Reads the next line of a streamed JSON body.
+/// Reader of the lines of a streamed JSON body.
 pub struct Lines {
     body: Incoming,
     buffer: Vec<u8>,
@@ -208,7 +208,7 @@ impl Lines {
         Self { body: response.into_body(), buffer: Vec::new() }
     }
 
-    /// The next event; `None` at the end.
+    /// Returns the next event; `None` at the end.
     pub async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -222,7 +222,7 @@ impl Lines {
         }
     }
 
-    /// Type and name of the next event.
+    /// Returns type and name of the next event.
     pub async fn next_name(&mut self) -> (String, String) {
         let event = self.next().await.expect("an event");
         let text =
@@ -231,7 +231,7 @@ impl Lines {
     }
 }
 
-/// CPU time of all threads of this process, which other processes do not change much.
+/// Returns the CPU time of all threads of this process, on which other processes have little effect.
 pub fn work() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! HTTP/2 written by hand, for what no library would send.
+//! HTTP/2 written by hand, for frames that no library would send.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
 
 use std::collections::BTreeMap;
@@ -37,22 +37,22 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The beginning of a connection on which the server may send this much of each answer.
+/// Returns the beginning of a connection on which the server may send `window` bytes of each answer.
 pub fn preface(window: u32) -> Vec<u8> {
     let initial_window = [&[0, 4][..], &window.to_be_bytes()].concat();
     [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &frame(SETTINGS, 0, 0, &initial_window)].concat()
 }
 
-/// A GET without credentials. The number of its stream is odd, and larger than those before.
+/// Returns a GET without credentials. The number of its stream must be odd, and larger than all before.
 pub fn get(stream: u32, path: &str) -> Vec<u8> {
     let length = u8::try_from(path.len()).unwrap();
-    // GET and https from the static table of HPACK; path and authority as they are.
+    // GET and https come from the static table of HPACK; path and authority are literals.
     let block = [&[0x82, 0x87, 0x04, length], path.as_bytes(), &[0x01, 9], b"localhost"].concat();
     frame(HEADERS, WHOLE, stream, &block)
 }
 
-/// Reads the next frame; `None` when the connection has ended. Settings and pings are acknowledged, so that the server sees a peer
-/// that is alive.
+/// Reads the next frame; `None` once the connection has ended. Acknowledges settings and pings, so that the server sees a live
+/// peer.
 pub async fn next(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Option<Frame> {
     let mut header = [0; 9];
     stream.read_exact(&mut header).await.ok()?;
@@ -71,10 +71,10 @@ pub async fn next(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Option<
 /// End of a connection.
 #[derive(Debug, Default)]
 pub struct ConnectionEnd {
-    /// The codes that streams were reset with.
+    /// Streams that were reset, with their error codes.
     pub resets: BTreeMap<u32, u32>,
     pub is_asked_to_go: bool,
-    /// Bytes of answers.
+    /// Number of bytes of answers.
     pub data: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A server in another process, which is attacked.
+//! A server in another process, as the target of attacks.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)] // a broken assumption should stop the test; not every test uses all
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -17,12 +17,12 @@ use tokio_rustls::client::TlsStream;
 
 use super::TestServer;
 
-/// In the environment of the process that is the server.
+/// Environment variable of the process that is the server.
 const ROLE: &str = "KUBEGC_ATTACKED";
-/// Maximum wait for any condition.
+/// Maximum time to wait for any condition.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A server in another process, with limits of its own.
+/// A server in another process, with its own limits.
 pub struct Victim {
     pub child: Child,
     pub address: SocketAddr,
@@ -30,8 +30,7 @@ pub struct Victim {
     administrator: TlsConnector,
 }
 
-/// Serves until its standard input ends, if this process was started as the server. For a test of this name:
-/// `the_attacked_server`.
+/// Serves until standard input ends, if this process was started as the server. Called from a test named `the_attacked_server`.
 pub async fn serve() {
     if !is_attacked() {
         return;
@@ -50,9 +49,9 @@ pub fn is_attacked() -> bool {
     std::env::var_os(ROLE).is_some()
 }
 
-/// Says where the server is, and waits until its standard input ends.
+/// Announces the server's address, and waits until standard input ends.
 pub async fn until_the_end(told: &Value) {
-    // Past the capture of the test harness.
+    // Bypasses the capture of the test harness.
     std::io::stderr().write_all(format!("{ROLE}={told}\n").as_bytes()).unwrap();
     let until_the_end = || std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
     tokio::task::spawn_blocking(until_the_end).await.unwrap().unwrap();
@@ -94,14 +93,14 @@ impl Victim {
         }
     }
 
-    /// Resident memory in MiB; none if the process has ended.
+    /// Returns the resident memory in MiB; `None` if the process has ended.
     pub fn resident(&self) -> Option<usize> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         line.split_whitespace().next()?.parse::<usize>().ok().map(|kibibytes| kibibytes >> 10)
     }
 
-    /// A connection with or without the administrator's certificate.
+    /// Opens a connection with or without the administrator's certificate.
     pub async fn connect(
         &self,
         from: &str,
@@ -110,7 +109,7 @@ impl Victim {
         dial(from, self.address, connector).await
     }
 
-    /// Asks for health over a new connection, as a kubelet does: without credentials.
+    /// Requests a health check over a new connection, without credentials, as a kubelet does.
     pub async fn probe(&self, from: &str, path: &str) {
         let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         let asked = async {
@@ -123,12 +122,12 @@ impl Victim {
         tokio::time::timeout(PATIENCE, asked).await.expect("the probe is answered");
     }
 
-    /// Lists namespaces over a new connection as the administrator, and says how long that took.
+    /// Lists namespaces over a new connection as the administrator; returns how long that took.
     pub async fn ask(&self) -> Duration {
         self.ask_for("GET /api/v1/namespaces HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await
     }
 
-    /// Sends a request over a new connection as the administrator, and says how long that took.
+    /// Sends a request over a new connection as the administrator; returns how long that took.
     pub async fn ask_for(&self, request: &str) -> Duration {
         let begun = Instant::now();
         let asked = async {
@@ -151,7 +150,7 @@ impl Drop for Victim {
     }
 }
 
-/// Returns a connector that speaks HTTP/1.1.
+/// Returns a connector that negotiates HTTP/1.1.
 pub fn http1(connector: &TlsConnector) -> TlsConnector {
     let mut config = connector.config().as_ref().clone();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];

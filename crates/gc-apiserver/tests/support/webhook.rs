@@ -1,4 +1,4 @@
-//! HTTPS servers with certificates of their own, on loopback: webhooks and aggregated API servers.
+//! HTTPS servers with their own certificates, on loopback: webhooks and aggregated API servers.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,13 +24,13 @@ use tokio_rustls::TlsAcceptor;
 
 pub type Response = http::Response<BoxBody<Bytes, Infallible>>;
 
-/// A whole body.
+/// Returns a complete body.
 pub fn whole(bytes: impl Into<Bytes>) -> BoxBody<Bytes, Infallible> {
     Full::new(bytes.into()).boxed()
 }
 
-/// Serves answers to documents by their path; with its address, and the authority to trust it by, as `caBundle` has it.
-/// No document is an answer that never comes.
+/// Serves documents by path. Returns the address, and the authority that signed its certificate, in the form of a `caBundle`.
+/// `None` as a document stands for an answer that never comes.
 pub async fn serve(
     answer: impl Fn(&str, &Value) -> Option<Value> + Send + Sync + 'static,
 ) -> (SocketAddr, String) {
@@ -41,8 +41,7 @@ pub async fn serve(
     serve_requests(&["127.0.0.1", "converter.default.svc"], None, answered).await
 }
 
-/// Serves answers to requests under a certificate for these names; clients must show certificates of the authority, if one
-/// is given.
+/// Serves requests with a certificate for these names. If an authority is given, clients must present its certificates.
 pub async fn serve_requests(
     names: &[&str],
     authority_of_clients: Option<&str>,
@@ -51,7 +50,7 @@ pub async fn serve_requests(
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut wanted = rcgen::CertificateParams::new(names).unwrap();
     if authority_of_clients.is_none() {
-        // As `openssl req -x509` makes them: the certificate of a server and of an authority in one.
+        // Like those of `openssl req -x509`: the certificate of a server and of an authority in one.
         wanted.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     }
     let signing_key = rcgen::KeyPair::generate().unwrap();
@@ -74,8 +73,8 @@ pub async fn serve_requests(
     (listen(config, Arc::default(), answer).await, STANDARD.encode(cert.pem()))
 }
 
-/// The same with a certificate that an authority signed, as controller-runtime makes them for tests: it gives the server's
-/// certificate, and not that of the authority, as `caBundle`.
+/// Serves with a certificate signed by an authority, as controller-runtime creates them for tests: the `caBundle` is the server's
+/// certificate, not the authority's.
 pub async fn serve_signed(
     names: &[&str],
     answer: impl Fn(&Parts, &Bytes) -> Option<Response> + Send + Sync + 'static,
@@ -83,7 +82,7 @@ pub async fn serve_signed(
     serve_counted(names, &[], Arc::default(), answer).await
 }
 
-/// The same in one of these protocols, counting connections.
+/// Serves with one of these protocols, and counts connections.
 pub async fn serve_counted(
     names: &[&str],
     protocols: &[&[u8]],

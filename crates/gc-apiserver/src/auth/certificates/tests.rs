@@ -20,7 +20,7 @@ fn authority() -> Pki {
     Pki::load_or_make(&Keep::InMemory, &[], at(NOW)).unwrap()
 }
 
-/// A request for `system:node:a` of the group `system:nodes`, with these alternative names.
+/// Returns a request for `system:node:a` of the group `system:nodes`, with these alternative names.
 fn request(names: Vec<SanType>, key: &KeyPair) -> String {
     let mut params = CertificateParams::default();
     params.distinguished_name.remove(DnType::CommonName);
@@ -59,8 +59,8 @@ fn a_request_is_read() {
     assert_eq!(read, expected);
 }
 
-/// `openssl req -new -newkey rsa:2048 -subj '/O=one/O=two+OU=unit/CN=tester'`: what kubectl's documentation shows, with two
-/// groups, one of them in a set of two.
+/// Output of `openssl req -new -newkey rsa:2048 -subj '/O=one/O=two+OU=unit/CN=tester'`: the command in kubectl's documentation,
+/// with two groups, one of them in a set of two.
 const OF_OPENSSL: &str = include_str!("openssl.csr");
 
 #[test]

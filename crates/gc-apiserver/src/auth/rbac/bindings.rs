@@ -1,4 +1,4 @@
-//! Bindings by name and by subject, so that a decision examines those of its user and no others.
+//! Index of bindings by name and by subject, so that a decision examines only the bindings of its user.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use gc_registry::api::UserInfo;
 
 use super::{Binding, SERVICE_ACCOUNT_PREFIX, Subject};
 
-/// The names of bindings, by the name of a subject.
+/// Names of bindings by the name of their subject.
 type Names = BTreeMap<Box<str>, BTreeSet<Arc<str>>>;
 
 /// The bindings of one namespace, or those of the whole cluster.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Bindings {
     by_name: BTreeMap<Arc<str>, Binding>,
-    /// By the name of a user; service accounts are users, too.
+    /// By user name; service accounts are users, too.
     of_users: Names,
     of_groups: Names,
 }
@@ -31,7 +31,7 @@ impl Bindings {
         self.by_name.insert(name, binding);
     }
 
-    /// Removes the binding of a name.
+    /// Removes the binding with a name.
     pub(super) fn remove(&mut self, name: &str) {
         let Some(binding) = self.by_name.remove(name) else { return };
         for subject in &binding.subjects {
@@ -55,7 +55,7 @@ impl Bindings {
         }
     }
 
-    /// Returns whether there are none.
+    /// Reports whether there are no bindings.
     pub(super) fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
@@ -66,7 +66,7 @@ impl Bindings {
         self.by_name.iter().map(|(name, binding)| (&**name, binding))
     }
 
-    /// Returns the bindings that apply to a user, by name, each with the first subject that is the user.
+    /// Returns the bindings that apply to a user, by name, each with the first subject that matches the user.
     pub(super) fn of<'a>(
         &'a self,
         user: &'a UserInfo,
@@ -81,7 +81,7 @@ impl Bindings {
     pub(super) fn candidates<'a>(&'a self, user: &'a UserInfo) -> impl Iterator<Item = &'a str> {
         let groups = user.groups.iter().filter_map(|group| self.of_groups.get(group.as_str()));
         let bound = self.of_users.get(user.name.as_str()).into_iter().chain(groups);
-        // Merged while they are read: the first ones often decide.
+        // Merged lazily, because the first ones often decide.
         let mut sorted: Vec<_> = bound.map(|names| names.iter().peekable()).collect();
         std::iter::from_fn(move || {
             let first = sorted.iter_mut().filter_map(|names| names.peek().copied()).min()?;

@@ -1,4 +1,4 @@
-//! One rule of a role: what it allows, and what it covers of another.
+//! A single rule of a role: which actions it allows, and which other rules it covers.
 
 use std::collections::HashSet;
 
@@ -13,9 +13,9 @@ pub(crate) struct Rule {
     pub(crate) verbs: Vec<String>,
     /// `apiGroups`
     pub(crate) groups: Vec<String>,
-    /// `resources`, with `/subresource` where meant.
+    /// `resources`, as `resource/subresource` where a subresource is meant.
     pub(crate) resources: Vec<String>,
-    /// `resourceNames`; empty is any.
+    /// `resourceNames`; empty for any.
     pub(crate) names: Vec<String>,
     /// `nonResourceURLs`
     pub(crate) urls: Vec<String>,
@@ -26,7 +26,7 @@ fn any_or(list: &[String], wanted: &str) -> bool {
 }
 
 impl Rule {
-    /// Reports whether this rule allows it.
+    /// Reports whether this rule allows the action.
     pub(crate) fn allows(&self, question: &Question<'_>) -> bool {
         match question {
             Question::Resource(wanted) => {
@@ -50,7 +50,7 @@ impl Rule {
         })
     }
 
-    /// A rule as it is written in a role.
+    /// Reads a rule from the form that a role stores.
     pub(crate) fn from_value(value: &Value) -> Self {
         let list = |name: &str| -> Vec<String> {
             value
@@ -77,7 +77,7 @@ impl Rule {
         self.verbs.len().saturating_mul(resources.saturating_add(self.urls.len()))
     }
 
-    /// Takes a rule apart into rules of one verb, group, resource and name (or verb and URL) each.
+    /// Splits a rule into rules of one verb, group, resource and name (or verb and URL) each.
     pub(crate) fn atoms(&self) -> impl Iterator<Item = Rule> {
         let one = |text: &String| vec![text.clone()];
         let resources = self.groups.iter().flat_map(move |group| {
@@ -101,7 +101,7 @@ impl Rule {
         resources.chain(urls)
     }
 
-    /// The rule as it is written in a role.
+    /// Converts the rule to the form that a role stores.
     pub(crate) fn to_value(&self) -> Value {
         let mut value = Map::new();
         for (name, list) in [
@@ -119,19 +119,19 @@ impl Rule {
     }
 }
 
-/// A rule that a user holds, laid out to be compared with many.
+/// A rule that a user holds, indexed for comparison with many others.
 pub(crate) struct HeldRule<'a> {
     verbs: HashSet<&'a str>,
     groups: HashSet<&'a str>,
     resources: HashSet<&'a str>,
     names: HashSet<&'a str>,
     urls: HashSet<&'a str>,
-    /// The URLs that end in stars, without them.
+    /// URLs that end in a star, without the star.
     url_prefixes: Vec<&'a str>,
 }
 
 impl<'a> HeldRule<'a> {
-    /// Lays a rule out.
+    /// Indexes a rule.
     pub(crate) fn new(rule: &'a Rule) -> Self {
         let set = |list: &'a [String]| list.iter().map(String::as_str).collect();
         let prefixes = rule.urls.iter().filter(|url| url.ends_with('*'));
@@ -145,7 +145,7 @@ impl<'a> HeldRule<'a> {
         }
     }
 
-    /// Reports whether this rule allows all that another one allows. Linear in the other one.
+    /// Reports whether this rule allows everything that another one allows. Linear in the other rule.
     pub(crate) fn covers(&self, wanted: &Rule) -> bool {
         let all = |mine: &HashSet<&str>, theirs: &[String]| {
             mine.contains("*") || theirs.iter().all(|text| mine.contains(text.as_str()))
@@ -169,7 +169,7 @@ impl<'a> HeldRule<'a> {
     }
 }
 
-/// Every permission that there is.
+/// Returns the rules that grant every permission.
 pub(crate) fn everything() -> [Rule; 2] {
     let all = || vec!["*".to_owned()];
     [

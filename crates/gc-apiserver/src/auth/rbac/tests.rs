@@ -169,7 +169,7 @@ fn nobody_gives_more_than_he_has() {
         };
         assert_eq!(missing, want, "{rules:?}");
     }
-    // A million single permissions are not compared one by one with those of somebody who has few.
+    // A million single permissions are not compared one by one with those of a user who has only a few.
     let many: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
     let large = Rule { verbs: many.clone(), groups: vec![String::new()], resources: many, ..Rule::default() };
     assert_eq!(
@@ -290,7 +290,7 @@ fn binding(name: &str, namespace: &str, subjects: &serde_json::Value) -> serde_j
         "roleRef": {"kind": "ClusterRole", "name": "reader"}, "subjects": subjects})
 }
 
-/// Work is counted and not time: how many bindings a decision examines, where there are 50,000 of each kind.
+/// Counts work instead of measuring time: the number of bindings that a decision examines, with 50,000 of each kind.
 #[test]
 fn a_decision_examines_the_bindings_of_its_user_alone() {
     const BINDINGS: usize = 50_000;
@@ -326,13 +326,13 @@ fn a_decision_examines_the_bindings_of_its_user_alone() {
     let removed = json!({"metadata": {"name": "b-7", "namespace": "a"}});
     rbac.change(|rules| rules.apply("rolebindings", &removed, false));
     assert_eq!(examined(&user("user-7", &[])), 1);
-    // One that is replaced applies to its present subjects.
+    // A replaced binding applies to its present subjects.
     let other = binding("b-7", "", &json!([{"kind": "User", "name": "bob"}]));
     rbac.change(|rules| rules.apply("clusterrolebindings", &other, true));
     assert_eq!([user("user-7", &[]), user("bob", &[])].map(|user| examined(&user)), [0, 2]);
 }
 
-/// The index finds what a look at every binding finds, in the same order.
+/// The index finds the same bindings as an examination of every one, in the same order.
 #[test]
 fn bindings_are_found_as_if_all_were_examined() {
     let names = ["a", "b", "n:a", ""];
@@ -370,7 +370,7 @@ fn bindings_are_found_as_if_all_were_examined() {
     }
 }
 
-/// Bindings do not change what aggregated roles should have: their changes wake nothing that compares all roles.
+/// Bindings do not affect the rules of aggregated roles, so their changes must not trigger a comparison of all roles.
 #[tokio::test]
 async fn changes_of_bindings_compare_no_roles() {
     let rbac = example();

@@ -32,7 +32,7 @@ fn definition() -> Arc<ResourceDefinition> {
     registry.catalog().find("", "v1", "configmaps").unwrap().clone()
 }
 
-/// Returns the stored forms of this number of objects; with `with_broken`, the third is unreadable.
+/// Returns the stored forms of `count` objects; with `with_broken`, the third is unreadable.
 fn stored(count: usize, with_broken: bool) -> Vec<Bytes> {
     let object = |number: usize| {
         if with_broken && number == 2 {
@@ -72,7 +72,7 @@ fn answer(form: ItemForm, representation: Representation) -> ListAnswer<'static>
     ListAnswer { kind, item_kind, api_version: "v1", form, representation }
 }
 
-/// Returns all pieces, none of which may be large, and `true` if the list was a stream.
+/// Returns all chunks, none of which may be large, and whether the list was a stream.
 fn pieces(start: ListStart) -> (Vec<u8>, bool) {
     let mut stream = match start {
         ListStart::Whole(bytes) => return (bytes.to_vec(), false),
@@ -105,7 +105,7 @@ const YAML: Representation = Representation { encoding: Encoding::Yaml, ..Repres
 const INDENTED: Representation = Representation { pretty: true, ..Representation::JSON };
 const PROTOBUF: Representation = Representation { encoding: Encoding::Protobuf, ..Representation::JSON };
 
-/// Returns each form of the items with the form that a client requests.
+/// Returns each form of the items, with the form that a client requests.
 fn forms() -> Vec<(ItemForm, Form)> {
     let table = Arc::new(Table::of(&definition(), "2026-01-01T00:01:00Z".parse().unwrap()));
     vec![
@@ -118,7 +118,7 @@ fn forms() -> Vec<(ItemForm, Form)> {
     ]
 }
 
-/// The pieces together are the encoding of the whole list.
+/// The chunks together must equal the encoding of the whole list.
 #[test]
 fn each_notation_is_that_of_the_whole() {
     for (item_form, form) in forms() {
@@ -180,7 +180,7 @@ fn protobuf_is_that_of_the_whole() {
     }
 }
 
-/// An answer that has begun cannot become an error, and its length must be correct.
+/// An answer that has begun cannot become an error, and its length must still be correct.
 #[test]
 fn an_object_that_cannot_be_read_is_left_out_in_each_notation() {
     let form = ItemForm::Object { with_type: false };
@@ -226,12 +226,12 @@ fn a_list_is_charged_what_it_holds() {
     drop(texts);
 }
 
-/// Objects of a list in pages of this number.
+/// Pages of this many objects each.
 struct Pages {
     objects: Vec<Arc<Object>>,
     length: usize,
     blocks: bool,
-    /// Number of pages before one that cannot be read.
+    /// Number of pages before an unreadable one.
     readable: usize,
 }
 
@@ -252,7 +252,7 @@ impl ListPages for Pages {
     }
 }
 
-/// The same list, of which only the first page has been read.
+/// Returns the same list with only its first page read.
 fn in_pages(list: ObjectList, length: usize, blocks: bool, readable: usize) -> ObjectList {
     let mut items = list.items;
     let objects = items.split_off(length.min(items.len()));
@@ -260,7 +260,7 @@ fn in_pages(list: ObjectList, length: usize, blocks: bool, readable: usize) -> O
     ObjectList { items, rest, ..list }
 }
 
-/// Returns all pieces of a list whose pages may be read on other threads.
+/// Returns all chunks of a list whose pages may be read on other threads.
 async fn awaited(start: ListStart) -> (Vec<u8>, bool) {
     let mut stream = match start {
         ListStart::Whole(bytes) => return (bytes.to_vec(), false),
@@ -304,7 +304,7 @@ async fn a_list_in_pages_is_that_of_the_whole() {
     }
 }
 
-/// An answer that has begun cannot become an error; its client must not take it for the whole.
+/// An answer that has begun cannot become an error, but its client must not take it for complete.
 #[tokio::test]
 async fn a_list_whose_pages_end_too_early_is_cut_off() {
     for representation in [Representation::JSON, INDENTED, YAML, PROTOBUF] {
@@ -317,7 +317,7 @@ async fn a_list_whose_pages_end_too_early_is_cut_off() {
     }
 }
 
-/// What a list holds does not depend on its length.
+/// The memory that a list holds must not depend on its length.
 #[tokio::test]
 async fn a_list_in_pages_holds_one_of_them() {
     for representation in [Representation::JSON, INDENTED, YAML, PROTOBUF] {

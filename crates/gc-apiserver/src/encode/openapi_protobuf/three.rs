@@ -1,5 +1,5 @@
-//! A document of version 3, by the message numbers of gnostic's `openapi.v3` (`OpenAPIv3.proto`), for what documents of API
-//! servers hold.
+//! OpenAPI documents of version 3, by the message numbers of gnostic's `openapi.v3` (`OpenAPIv3.proto`), limited to what documents
+//! of API servers contain.
 
 use serde_json::Value;
 
@@ -10,11 +10,11 @@ use crate::encode::protobuf_writer::Writer;
 
 /// Media type in answers.
 pub(crate) const CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
-/// Media types that clients ask for: the first is not valid, and is the one that clients send.
+/// Media types that clients ask for. The first is not a valid media type, but clients send it.
 pub(crate) const ACCEPTED: [&str; 2] =
     ["application/com.github.proto-openapi.spec.v3@v1.0+protobuf", CONTENT_TYPE];
 
-/// Writes a whole document.
+/// Writes a complete document.
 pub(crate) fn encode(document: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     let mut writer = Writer(&mut out);
@@ -106,7 +106,7 @@ fn parameter(writer: &mut Writer<'_>, parameter: &Object) {
     });
 }
 
-/// A schema, or a reference to one.
+/// Writes a schema, or a reference to one.
 fn schema(writer: &mut Writer<'_>, from: &Object) {
     if let Some(Value::String(reference)) = from.get("$ref") {
         return writer.message(2, |writer| {
@@ -163,7 +163,7 @@ fn own_schema(writer: &mut Writer<'_>, from: &Object) {
     extensions(writer, 36, from);
 }
 
-/// Only scalars have a place in the message: of other values it says that there is one.
+/// Writes a default value. The message can only hold scalars; for other values it merely records that there is a default.
 fn default(writer: &mut Writer<'_>, from: &Object) {
     let Some(value) = from.get("default") else { return };
     writer.message(33, |writer| match value {

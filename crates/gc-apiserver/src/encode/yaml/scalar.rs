@@ -6,11 +6,11 @@ use serde_json::{Number, Value};
 
 use super::shown;
 
-/// The tag of a key that merges.
+/// Tag of a merge key.
 pub(super) const MERGE_TAG: &str = "tag:yaml.org,2002:merge";
 /// Prefix of YAML's own tags.
 const YAML_TAG_PREFIX: &str = "tag:yaml.org,2002:";
-/// Up to here a float without a fraction becomes an integer; all of them fit.
+/// Bound up to which a float without a fraction becomes an integer; all of them fit.
 const LARGEST_WHOLE: f64 = 9.2e18;
 
 /// A scalar with its type.
@@ -22,7 +22,7 @@ pub(super) enum Scalar<'a> {
     /// Larger than the largest signed integer.
     Unsigned(u64),
     Float(f64),
-    /// All else, times included.
+    /// Everything else, including times.
     Text(std::borrow::Cow<'a, str>),
 }
 
@@ -37,7 +37,7 @@ impl Scalar<'_> {
         }
     }
 
-    /// The value in JSON, where a float without a fraction is an integer.
+    /// Converts the scalar to JSON; a float without a fraction becomes an integer.
     pub(super) fn into_json(self) -> Result<Value, String> {
         Ok(match self {
             Self::Null => Value::Null,
@@ -55,7 +55,7 @@ impl Scalar<'_> {
         })
     }
 
-    /// The scalar as a key of JSON, whose keys are all text.
+    /// Converts the scalar to a JSON key, which is always text.
     pub(super) fn into_key(self) -> Result<String, String> {
         Ok(match self {
             Self::Null => return Err("unsupported map key of type: null".to_owned()),
@@ -73,7 +73,7 @@ impl Scalar<'_> {
     }
 }
 
-/// Resolves a scalar. Quoted ones without a tag are text.
+/// Resolves a scalar. Quoted scalars without a tag are text.
 pub(super) fn resolve<'a>(text: &'a str, plain: bool, tag: Option<&str>) -> Result<Scalar<'a>, String> {
     let as_text = || Ok(Scalar::Text(text.into()));
     let Some(tag) = tag else {
@@ -124,7 +124,7 @@ fn untagged(text: &str) -> Scalar<'_> {
     number.unwrap_or_else(|| Scalar::Text(text.into()))
 }
 
-/// An integer in base 10, or after `0x`, `0b`, `0o` or a leading zero in base 16, 2 or 8.
+/// Parses an integer in base 10, or after `0x`, `0b`, `0o` or a leading zero in base 16, 2 or 8.
 fn integer(text: &str) -> Option<Scalar<'static>> {
     let (sign, magnitude) = match text.as_bytes().first()? {
         b'-' => ("-", &text[1..]),
@@ -139,7 +139,7 @@ fn integer(text: &str) -> Option<Scalar<'static>> {
         _ if magnitude.len() > 1 && magnitude.starts_with('0') => (8, &magnitude[1..]),
         _ => (10, magnitude),
     };
-    // A second sign is none, though Rust would take it.
+    // A second sign is not allowed, although Rust would accept it.
     if !digits.bytes().next()?.is_ascii_alphanumeric() {
         return None;
     }
@@ -150,7 +150,7 @@ fn integer(text: &str) -> Option<Scalar<'static>> {
     }
 }
 
-/// A float of digits, a point and an exponent; not what Rust takes beyond that (`inf`, `nan`).
+/// Parses a float made of digits, a point and an exponent; Rust's further forms (`inf`, `nan`) are excluded.
 fn float(text: &str) -> Option<Scalar<'static>> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) = match unsigned.find(['e', 'E']) {

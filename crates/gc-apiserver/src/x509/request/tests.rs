@@ -1,10 +1,10 @@
-//! Requests that openssl made, and the same with another signature.
+//! Verifies requests created by openssl, and the same requests with another signature.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// Each with a line that names it and the command that made it.
+/// Requests, each with a line that names it and the command that created it.
 const REQUESTS: &str = include_str!("requests.txt");
 
 fn requests() -> BTreeMap<&'static str, CertificateRequest> {
