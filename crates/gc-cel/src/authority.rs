@@ -6,12 +6,12 @@ use std::rc::Rc;
 use crate::budget::{Budget, failed};
 use crate::value::{Evaluation, Val};
 
-/// The cost of one check: two of them fit into an expression.
+/// Cost of one check: an expression can afford two of them.
 const CHECK: usize = 350_000;
 
-/// Answers what a user may do.
+/// Decides what a user may do.
 pub trait Authority {
-    /// Reports whether it is allowed.
+    /// Reports whether the action is allowed.
     fn allows(&self, question: &Question) -> bool;
 }
 
@@ -42,7 +42,7 @@ pub struct Check<'v> {
     authority: &'v dyn Authority,
     stage: Stage,
     question: Question,
-    /// The check about the resource of the request.
+    /// Check for the resource of the request.
     own: Question,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Debug for Check<'_> {
 }
 
 impl<'v> Check<'v> {
-    /// An authorizer, which knows the resource of the request as `requestResource`.
+    /// Creates an authorizer, whose `requestResource` is `own`.
     #[must_use]
     pub fn authorizer(authority: &'v dyn Authority, own: Question) -> Val<'v> {
         let question = Question::default();
@@ -130,7 +130,7 @@ pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -
         ("name", Stage::Resource, [Val::Text(text)]) => {
             Ok(check.with(Stage::Resource, |question| question.name = text.to_string()))
         }
-        // Permissions are not divided by selectors here.
+        // Permissions are not restricted by selectors here.
         ("fieldSelector" | "labelSelector", Stage::Resource, [Val::Text(_)]) => {
             Ok(Val::Check(Rc::clone(check)))
         }

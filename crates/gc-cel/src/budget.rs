@@ -10,7 +10,7 @@ pub struct Budget {
     pub(crate) patterns: Patterns,
 }
 
-/// Why an expression has no value.
+/// Reason why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
     /// CEL's own message, such as `no such key: size`.
@@ -22,13 +22,13 @@ pub enum EvalError {
 }
 
 impl Budget {
-    /// A budget of this many steps.
+    /// Creates a budget of this many steps.
     #[must_use]
     pub fn new(steps: u64) -> Self {
         Self { steps, patterns: Patterns::default() }
     }
 
-    /// The remaining steps.
+    /// Returns the remaining steps.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.steps

@@ -19,13 +19,13 @@ const MOST_STEPS: usize = 2_000_000;
 /// Maximum number of parts of one node's type.
 const HEAVIEST_TYPE: usize = 10_000;
 
-/// The names that an expression may use.
+/// Names that an expression may use.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: Vec<(Arc<str>, Type)>,
     open_objects: Vec<ObjectType>,
-    /// Fields that objects of a type have besides their own, by the name of the type: shared, so that an environment is
-    /// copied in the same time however many there are.
+    /// Additional fields of objects, by the name of their type. Shared, so that the cost of copying an environment does not depend
+    /// on their number.
     declared_fields: Arc<BTreeMap<String, BTreeMap<String, Type>>>,
 }
 
@@ -37,7 +37,7 @@ impl Environment {
         self
     }
 
-    /// Declares a type of objects with fields that are known and any others, together with the types of those.
+    /// Declares an object type that has known fields and any others, together with the types of the known ones.
     #[must_use]
     pub fn with_open_object(mut self, name: &str, known: &[(&str, Type)]) -> Self {
         let fields = known.iter().map(|(field, of)| ((*field).to_owned(), of.clone())).collect();
@@ -67,13 +67,13 @@ impl Environment {
 /// The result of the checker.
 #[derive(Clone, Debug)]
 pub(crate) struct TypedProgram {
-    /// The type of each node.
+    /// Type of each node.
     pub(crate) types: Vec<Type>,
-    /// The overloads that each node may call.
+    /// Overloads that each node may call.
     pub(crate) overloads: Vec<Vec<&'static str>>,
 }
 
-/// Finds the types of all nodes.
+/// Determines the types of all nodes.
 pub(crate) fn check(
     root: &Node,
     nodes: usize,
@@ -108,9 +108,9 @@ struct Checker<'e> {
     environment: &'e Environment,
     scope: Vec<(Arc<str>, Type)>,
     typed: TypedProgram,
-    /// The knowledge about each unknown type.
+    /// Type found for each unknown type so far.
     substitutions: Vec<Option<Type>>,
-    /// The knowledge before an attempt, to undo it.
+    /// Earlier values of `substitutions`, to undo an attempt.
     trail: Vec<(u32, Option<Type>)>,
     issues: Vec<Issue>,
     steps: usize,
@@ -225,10 +225,10 @@ impl Checker<'_> {
         found.map(|(_, of)| of.clone()).or_else(|| type_named(name).map(|of| Type::Type(of.into())))
     }
 
-    /// A dotted name that is that of a type.
+    /// Returns the type that a dotted name stands for, if any.
     fn named_type(&self, node: &Node) -> Option<Type> {
         let name = crate::parse::qualified(node)?;
-        // A variable may have a dotted name.
+        // A variable may have a dotted name, and takes precedence.
         if let Some((_, of)) = self.scope.iter().rev().find(|(known, _)| **known == *name) {
             return Some(of.clone());
         }
@@ -267,7 +267,7 @@ impl Checker<'_> {
         if optional || was_optional { Type::optional(result) } else { result }
     }
 
-    /// An element of a list, a map or an object: if it is optional, the type of its value.
+    /// Returns the type of an element of a list, a map or an object; of an optional one, the type of its value.
     fn element(&mut self, node: &Node) -> Type {
         let found = self.check(node);
         let Expression::Optional(_) = node.expression else { return found };
@@ -281,7 +281,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The type of elements of these types; [`literals`](Self::literals) reports the mixed ones.
+    /// Returns a common type for elements of these types; [`literals`](Self::literals) reports mixed ones.
     fn join(&mut self, previous: Option<Type>, current: Type) -> Type {
         let Some(previous) = previous else { return current };
         if self.is_assignable(&previous, &current) {
@@ -337,7 +337,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The result of the matching overloads, and which they are.
+    /// Finds the matching overloads, and returns the type of their result.
     fn overload(
         &mut self,
         overloads: &'static [Overload],
@@ -466,7 +466,7 @@ impl Checker<'_> {
         self.resolve(node, "_?_:_", false, &[Type::Bool, result, none])
     }
 
-    /// The step of a macro that takes an element only if a condition holds.
+    /// Checks the step of a macro that takes an element only if a condition holds.
     fn condition(&mut self, node: &Node, test: Option<Type>, result: &Type) {
         let arguments = [test.unwrap_or(Type::Dyn), result.clone(), result.clone()];
         self.resolve(node, "_?_:_", false, &arguments);
@@ -477,7 +477,7 @@ impl Checker<'_> {
         Type::Unknown(u32::try_from(self.substitutions.len() - 1).unwrap_or(u32::MAX))
     }
 
-    /// The knowledge about an unknown type.
+    /// Returns the type that an unknown type was found to be, if any.
     fn known(&self, number: u32) -> Option<Type> {
         self.substitutions.get(number as usize).cloned().flatten()
     }
@@ -495,7 +495,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Reports whether values of the first type can be used as the second; conclusions about unknown types are kept.
+    /// Reports whether values of the first type can be used as the second; conclusions about unknown types are kept if so.
     fn is_assignable(&mut self, from: &Type, to: &Type) -> bool {
         let mark = self.trail.len();
         let fits = self.assign(from, to);
@@ -536,7 +536,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Replaces an unknown type by a type.
+    /// Equates an unknown type with another type.
     fn unify(&mut self, with: &Type, number: u32) -> Unification {
         if *with == Type::Unknown(number) {
             return Unification::Yes;
@@ -561,7 +561,7 @@ impl Checker<'_> {
         Unification::Yes
     }
 
-    /// Reports whether an unknown type is a part of another type.
+    /// Reports whether an unknown type is part of another type.
     fn occurs(&mut self, number: u32, within: &Type) -> bool {
         self.steps += 1;
         if self.steps > MOST_STEPS {
@@ -579,7 +579,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A type in which known types replace unknown ones; the remaining unknown ones may become `dyn`.
+    /// Replaces unknown types by those found for them; the remaining ones become `dyn` if `to_dyn` is set.
     fn substituted(&mut self, of: &Type, to_dyn: bool) -> Type {
         self.steps += 1;
         if self.steps > MOST_STEPS {
@@ -601,8 +601,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Rejects literals that no evaluation could use, and those with elements of several types, except in arguments
-    /// of `format`.
+    /// Reports literals that no evaluation could use, and those with elements of several types, except in arguments of `format`.
     fn literals(&mut self, node: &Node, in_format: bool) {
         let mut in_format = in_format;
         match &node.expression {
@@ -629,7 +628,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The elements of a literal have the type of the first one; of a list, only the first other one is reported.
+    /// Reports elements of a literal that differ in type from the first one; with `once`, as for lists, only the first of them.
     fn same_types<'n>(&mut self, elements: impl Iterator<Item = &'n Node>, once: bool) {
         let mut expected: Option<Type> = None;
         for element in elements {
@@ -664,7 +663,7 @@ impl Checker<'_> {
     }
 }
 
-/// Reports whether a function fails with this literal as its first argument.
+/// Reports whether a function always fails with this literal as its first argument.
 fn is_bad_literal(function: &str, argument: &Node) -> bool {
     match (function, &argument.expression) {
         ("duration", Expression::Text(text)) => crate::time::parse_duration(text).is_none(),
@@ -676,7 +675,7 @@ fn is_bad_literal(function: &str, argument: &Node) -> bool {
     }
 }
 
-/// Reports whether a type has at most the remaining number of parts; subtracts them.
+/// Subtracts the number of parts of a type; reports whether there were enough left.
 fn is_light(of: &Type, left: &mut usize) -> bool {
     if *left == 0 {
         return false;
@@ -690,15 +689,15 @@ fn is_light(of: &Type, left: &mut usize) -> bool {
 }
 
 enum Unification {
-    /// They are treated as one.
+    /// Both are now treated as one type.
     Yes,
-    /// The unknown type is known to be another one.
+    /// The unknown type is known to be a different one.
     Otherwise,
-    /// The unknown type is a part of the other one.
+    /// The unknown type is part of the other one.
     Inside,
 }
 
-/// The types of an overload with fresh unknown types.
+/// Returns the type of an overload with fresh unknown types.
 fn renamed(of: &Type, fresh: usize) -> Type {
     match of {
         Type::Unknown(number) => {
@@ -712,7 +711,7 @@ fn renamed(of: &Type, fresh: usize) -> Type {
     }
 }
 
-/// The more general of two types that are known to match.
+/// Returns the more general of two types that are known to match.
 fn most_general(a: Type, b: Type) -> Type {
     if is_less_specific(&a, &b) { a } else { b }
 }
@@ -729,7 +728,7 @@ fn is_less_specific(a: &Type, b: &Type) -> bool {
     }
 }
 
-/// The type that a name stands for.
+/// Returns the type that a name stands for.
 fn type_named(name: &str) -> Option<Type> {
     Some(match name {
         "bool" => Type::Bool,

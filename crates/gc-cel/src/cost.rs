@@ -1,6 +1,6 @@
 //! Estimates the maximum cost of an expression before it is evaluated, as Kubernetes does.
 //!
-//! The numbers are an interface: which rules a definition may have depends on them.
+//! The numbers are part of the interface: they determine which rules a definition may have.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use crate::check::TypedProgram;
 use crate::tree::{Expression, Macro, Node, Operator};
 use crate::types::{DeclaredType, Shape, Type};
 
-/// The cost factor of traversing a text once.
+/// Cost factor of traversing a text once.
 const TRAVERSAL: f64 = 0.1;
-/// The cost factor of a pattern's length.
+/// Cost factor of a pattern's length.
 const PATTERN: f64 = 0.25;
-/// The cost of creating a list.
+/// Cost of creating a list.
 const MAKE_LIST: u64 = 10;
-/// The cost of creating a map.
+/// Cost of creating a map.
 const MAKE_MAP: u64 = 30;
-/// The cost of creating an object.
+/// Cost of creating an object.
 const MAKE_OBJECT: u64 = 40;
-/// The cost of a check by the authorizer.
+/// Cost of a check by the authorizer.
 const CHECK: u64 = 350_000;
 
-/// The minimum and maximum of a size or a cost.
+/// Minimum and maximum of a size or a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     least: u64,
@@ -64,7 +64,7 @@ fn scaled(value: u64, factor: f64) -> u64 {
     (value as f64 * factor).ceil() as u64
 }
 
-/// The maximum cost of evaluating an expression. `root` is the declaration of its variables.
+/// Returns the maximum cost of evaluating an expression. `root` is the declaration of its variables.
 pub(crate) fn most(node: &Node, typed: &TypedProgram, root: Option<&DeclaredType>) -> u64 {
     let count = typed.types.len();
     let mut coster = Coster {
@@ -78,18 +78,18 @@ pub(crate) fn most(node: &Node, typed: &TypedProgram, root: Option<&DeclaredType
     coster.cost(node).most
 }
 
-/// The origin of a value.
+/// Origin of a value.
 #[derive(Clone, Copy, Debug)]
 enum Origin<'d> {
-    /// It was created by the expression.
+    /// Created by the expression.
     Nowhere,
-    /// From a document, at this path of its declaration.
+    /// Read from a document, at this path of its declaration.
     Declared(&'d DeclaredType),
-    /// From a document, at a path that is not declared.
+    /// Read from a document, at an undeclared path.
     Lost,
 }
 
-/// The sizes of the entries of a list or a map.
+/// Sizes of the entries of a list or a map.
 #[derive(Clone, Copy, Debug)]
 struct Entries {
     is_list: bool,
@@ -111,7 +111,7 @@ struct Variable<'d> {
     entries: Option<Entries>,
 }
 
-/// The cost of a call without its arguments, and the size of its result.
+/// Cost of a call without its arguments, and the size of its result.
 type Call = (Range, Option<Range>);
 
 struct Coster<'d> {
@@ -182,15 +182,15 @@ impl<'d> Coster<'d> {
         }
     }
 
-    /// Names that are not variables of macros stand for the declared root.
+    /// Returns the declared root, which names other than macro variables stand for.
     fn top(&self) -> Origin<'d> {
         self.root.map_or(Origin::Lost, Origin::Declared)
     }
 
-    /// The origin of a part of a value.
+    /// Returns the origin of a part of a value.
     fn below(&self, origin: Origin<'d>, step: &Step<'_>) -> Origin<'d> {
         let declared = match origin {
-            // The path of a created value begins here, and its first step is ignored.
+            // The path of a created value begins here; upstream ignores its first step.
             Origin::Nowhere => return self.top(),
             Origin::Lost => return Origin::Lost,
             Origin::Declared(declared) => declared,
@@ -327,8 +327,7 @@ impl<'d> Coster<'d> {
         let body = bodies.iter().fold(Range::ZERO, |sum, body| sum.plus(self.cost(body)));
         self.variables.pop();
         let made = u64::from(matches!(node.expression, Expression::Macro { kind: Macro::OptMap, .. }));
-        // In order: whether there is a value, the value, an empty list that carries it, and the optional around the
-        // result.
+        // In order: the test for a value, the value, the empty list that carries it, and the optional around the result.
         let value = range_cost.plus(Range::fixed(1));
         value.plus(Range { least: 1, most: MAKE_LIST + made + value.plus(body).most })
     }
@@ -377,12 +376,12 @@ impl<'d> Coster<'d> {
         let filtered = |step: Range, is_filtered: bool| {
             if is_filtered { first.plus(step.or(Range::fixed(1))) } else { step }
         };
-        // The parts of the macro's loop: its start, its condition with its step, and its result.
+        // Parts of the macro's loop: its start, its condition with its step, and its result.
         let (start, turn, result) = match kind {
             Macro::All => (0, Range { least: 3, most: first.plus(Range::fixed(3)).most }, 1),
             Macro::Exists => (0, Range { least: 4, most: first.plus(Range::fixed(4)).most }, 1),
             Macro::ExistsOne => (0, first.plus(Range { least: 1, most: 2 }), 2),
-            // The sum of the list so far and of a list with the element.
+            // Concatenates the list so far and a list with the element.
             Macro::Filter => (MAKE_LIST, filtered(Range::fixed(MAKE_LIST + 3), true), 1),
             Macro::Map | Macro::SortBy => {
                 let step = last.plus(Range::fixed(MAKE_LIST + 2));
@@ -464,7 +463,7 @@ impl<'d> Coster<'d> {
         costs.plus(cost.unwrap_or(Range::ZERO))
     }
 
-    /// The cost of one overload.
+    /// Returns the cost of one overload.
     fn overload(&self, name: &str, id: &str, target: Option<&Node>, arguments: &[&Node]) -> Call {
         let found = self
             .list_overload(id, target, arguments)
@@ -473,7 +472,7 @@ impl<'d> Coster<'d> {
         found.unwrap_or((Range::fixed(1), None))
     }
 
-    /// The libraries of lists and sets.
+    /// Covers the libraries of lists and sets.
     fn list_overload(&self, id: &str, target: Option<&Node>, arguments: &[&Node]) -> Option<Call> {
         let allocating = |factor: f64, size: Range| {
             Some((size.scaled(factor).plus(Range::fixed(1 + MAKE_LIST)), Some(size)))
@@ -507,7 +506,7 @@ impl<'d> Coster<'d> {
         }
     }
 
-    /// The size of the elements of a list, if they are texts, and whether it is a list at all.
+    /// Reports whether the elements of a list, a map or an optional are texts or bytes, with their size; `None` for other types.
     fn element(&self, list: &Node) -> Option<(bool, Range)> {
         let (Type::List(inner) | Type::Map(inner, _) | Type::Optional(inner)) = &self.typed.types[list.id]
         else {
@@ -523,7 +522,7 @@ impl<'d> Coster<'d> {
         Some((matches!(**inner, Type::Text | Type::Bytes), size))
     }
 
-    /// The functions of Kubernetes, and those of CEL to which it assigns another cost.
+    /// Covers the functions of Kubernetes, and those of CEL for which Kubernetes defines another cost.
     fn kubernetes(&self, name: &str, id: &str, target: Option<&Node>, arguments: &[&Node]) -> Option<Call> {
         let first = || arguments.first().map(|first| self.size_or_unknown(first));
         let own = || target.map(|target| self.size_or_unknown(target));
@@ -626,7 +625,7 @@ impl<'d> Coster<'d> {
                 Some((cost, None))
             }
             "validate" => {
-                /// The longest pattern of a format.
+                /// Length of the longest pattern of a format.
                 const LONGEST_PATTERN: f64 = 128.0;
                 first().map(|size| (size.scaled(TRAVERSAL).scaled(LONGEST_PATTERN * PATTERN), None))
             }
@@ -648,7 +647,7 @@ impl<'d> Coster<'d> {
         }
     }
 
-    /// The functions of CEL whose cost depends on sizes.
+    /// Covers the functions of CEL whose cost depends on sizes.
     fn standard(&self, id: &str, target: Option<&Node>, arguments: &[&Node]) -> Option<Call> {
         let size = |node: &Node| self.size_or_unknown(node);
         match (id, target, arguments) {
@@ -715,11 +714,11 @@ enum Step<'s> {
     Index,
 }
 
-/// The keys of maps: upstream counts them as empty.
+/// Keys of maps, which upstream counts as empty.
 static KEY: DeclaredType =
     DeclaredType { shape: Shape::Scalar(Type::Text), most_elements: 0, least_bytes: 2 };
 
-/// The length of a text after a replacement.
+/// Returns the length of a text after a replacement.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -9,7 +9,7 @@ use crate::types::Type;
 #[derive(Debug)]
 pub(crate) struct Overload {
     pub(crate) id: String,
-    /// True if it is a method of its first argument.
+    /// True if the function is a method of its first argument.
     pub(crate) member: bool,
     pub(crate) arguments: Vec<Type>,
     pub(crate) result: Type,
@@ -28,23 +28,23 @@ static FUNCTIONS: LazyLock<BTreeMap<String, Vec<Overload>>> = LazyLock::new(|| {
     functions
 });
 
-/// The overloads of a function.
+/// Returns the overloads of a function.
 pub(crate) fn overloads(name: &str) -> Option<&'static [Overload]> {
     FUNCTIONS.get(name).map(Vec::as_slice)
 }
 
-/// Reports whether there is such a function or method.
+/// Reports whether a function or method with this name exists.
 pub(crate) fn is_known(name: &str) -> bool {
     FUNCTIONS.contains_key(name) || matches!(name, "abs" | "math.greatest" | "math.least")
 }
 
-/// Reports whether a name with dots is that of a function.
+/// Reports whether a dotted name belongs to a function.
 pub(crate) fn is_namespaced(name: &str) -> bool {
     name.contains('.') && is_known(name)
 }
 
-/// Expands a line with alternatives to one line for each. An alternative `id:type` is an identifier in the first
-/// column and a type in the others.
+/// Expands a line with alternatives to one line for each. An alternative `id:type` stands for an identifier in the first column and
+/// for a type in the others.
 fn alternatives(line: &str) -> Vec<String> {
     let Some((before, rest)) = line.split_once('{') else { return vec![line.to_owned()] };
     let Some((all, after)) = rest.split_once('}') else { return vec![line.to_owned()] };

@@ -18,11 +18,11 @@ use crate::value::{Evaluation, Typing, Val};
 /// Maximum nesting of lists, maps and optional values that an expression creates.
 const DEEPEST_VALUE: usize = 64;
 
-/// The names that an expression may use. The innermost come last.
+/// Names that an expression may use, innermost last.
 #[derive(Clone, Debug, Default)]
 pub struct Scope<'v> {
     names: Vec<(Arc<str>, Val<'v>)>,
-    /// The name of an object whose fields are given one by one, and those fields.
+    /// Name of an object whose fields are set individually, and those fields.
     object: Option<(Arc<str>, BTreeMap<String, Val<'v>>)>,
 }
 
@@ -37,12 +37,12 @@ impl<'v> Scope<'v> {
         self.set(name, Val::of(value, typing));
     }
 
-    /// Binds a name to an object without fields, in the place of the one that was bound this way before.
+    /// Binds a name to an object without fields, replacing any object that was bound in this way before.
     pub fn set_object(&mut self, name: impl Into<Arc<str>>) {
         self.object = Some((name.into(), BTreeMap::new()));
     }
 
-    /// Gives that object a field. It takes the same time however many fields there are.
+    /// Sets a field of that object, in constant time.
     pub fn set_field(&mut self, field: &str, value: Val<'v>) {
         if let Some((_, fields)) = &mut self.object {
             fields.insert(field.to_owned(), value);
@@ -61,9 +61,9 @@ impl<'v> Scope<'v> {
         self.named(name).is_some() || self.fields(name).is_some()
     }
 
-    /// The value of a name. An object that was given field by field is copied, and each field costs.
+    /// Returns the value of a name. An object with individually set fields is copied, at a cost for each field.
     fn get(&self, name: &str, budget: &mut Budget) -> Result<Option<Val<'v>>, EvalError> {
-        /// The cost of a field, which takes the memory of some steps.
+        /// Cost of a field, which takes as much memory as several steps.
         const COPIED_FIELD: usize = 10;
         if let Some(value) = self.named(name) {
             return Ok(Some(value.clone()));
@@ -74,7 +74,7 @@ impl<'v> Scope<'v> {
         Ok(Some(Val::map(entries.collect())))
     }
 
-    /// As much of an object that was given field by field as one of its fields.
+    /// Returns an object with individually set fields, reduced to one of its fields.
     fn with_one_field(&self, name: &str, field: &str) -> Option<Val<'v>> {
         if self.named(name).is_some() {
             return None;
@@ -87,7 +87,7 @@ impl<'v> Scope<'v> {
 pub(crate) fn evaluate<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluation<'v> {
     budget.spend(1)?;
     let value = value_of(node, scope, budget)?;
-    // A value created by the expression may contain another one many times; each occurrence costs.
+    // A created value may contain another one many times, so each occurrence costs.
     let makes = matches!(
         node.expression,
         Expression::List(_)
@@ -103,7 +103,7 @@ pub(crate) fn evaluate<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budg
     Ok(value)
 }
 
-/// Without the cost of the value itself.
+/// Evaluates a node, excluding the cost of the value itself.
 fn value_of<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluation<'v> {
     match &node.expression {
         Expression::Null => Ok(Val::Null),
@@ -181,8 +181,8 @@ fn value_of<'v>(node: &Node, scope: &mut Scope<'v>, budget: &mut Budget) -> Eval
     }
 }
 
-// Nodes that create values have functions of their own: expressions are nested deeply, and each level uses the stack
-// of this one.
+// Nodes that create values have separate functions: expressions are nested deeply, and each level uses stack space for all locals
+// of this function.
 
 fn list<'v>(items: &[Node], scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluation<'v> {
     let mut list = Vec::with_capacity(items.len());
@@ -208,7 +208,7 @@ fn map<'v>(entries: &[(Node, Node)], scope: &mut Scope<'v>, budget: &mut Budget)
             return failed(format!("unsupported key type: {}", key.type_name()));
         }
         let value = element(value, scope, budget)?;
-        // Of a repeated key, the last one counts. Numbers of different types are different keys.
+        // Of a repeated key, the last one wins. Numbers of different types are different keys.
         budget.spend(map.len() / 10)?;
         map.retain(|(known, _): &(Val<'_>, Val<'_>)| {
             known.type_name() != key.type_name() || known.compare(&key) != Some(Ordering::Equal)
@@ -218,7 +218,7 @@ fn map<'v>(entries: &[(Node, Node)], scope: &mut Scope<'v>, budget: &mut Budget)
     Ok(Val::Map(Rc::new(map)))
 }
 
-/// A value in a list, a map or an object; `None` if it is optional and has no value.
+/// Evaluates an element of a list, a map or an object; returns `None` if it is optional and has no value.
 fn element<'v>(
     node: &Node,
     scope: &mut Scope<'v>,
@@ -257,7 +257,7 @@ fn optional_macro<'v>(
     }
 }
 
-/// The types that have a name.
+/// Types that have a name.
 const TYPES: [&str; 19] = [
     "bool",
     "bytes",
@@ -280,7 +280,7 @@ const TYPES: [&str; 19] = [
     "uint",
 ];
 
-/// Reports whether a name is that of a type.
+/// Reports whether a name belongs to a type.
 pub(crate) fn is_type(name: &str) -> bool {
     TYPES.contains(&name)
 }
@@ -289,7 +289,7 @@ fn type_value<'v>(name: &str) -> Option<Val<'v>> {
     TYPES.iter().find(|found| **found == name).map(|name| Val::Type(name))
 }
 
-/// The type that a dotted name stands for, unless a variable has its first part.
+/// Returns the type that a dotted name stands for, unless its first part is a variable.
 fn named_type<'v>(node: &Node, scope: &Scope<'v>) -> Option<Val<'v>> {
     let mut root = node;
     while let Expression::Select { operand, .. } = &root.expression {
@@ -302,7 +302,7 @@ fn named_type<'v>(node: &Node, scope: &Scope<'v>) -> Option<Val<'v>> {
     type_value(&qualified(node)?)
 }
 
-/// The value of an expression of which nothing but one field is read.
+/// Evaluates an expression of which only one field is read.
 fn with_field<'v>(node: &Node, field: &str, scope: &mut Scope<'v>, budget: &mut Budget) -> Evaluation<'v> {
     if let Expression::Name(name) = &node.expression
         && let Some(value) = scope.with_one_field(name, field)
@@ -313,9 +313,9 @@ fn with_field<'v>(node: &Node, field: &str, scope: &mut Scope<'v>, budget: &mut 
     evaluate(node, scope, budget)
 }
 
-/// A part of a value. A text of a document is copied, which costs.
+/// Reads a part of a value. A text of a document is copied, which costs.
 fn read<'v>(operand: &Val<'v>, key: &Val<'v>, optional: bool, budget: &mut Budget) -> Evaluation<'v> {
-    /// Bytes that are copied in one step.
+    /// Number of bytes copied per step.
     const COPIED: usize = 100;
     let found = select(operand, key, optional)?;
     let value = match &found {
@@ -345,7 +345,7 @@ fn select<'v>(operand: &Val<'v>, key: &Val<'v>, optional: bool) -> Evaluation<'v
     }
 }
 
-/// `&&` and `||`: either side can decide, whatever the other is, even an error.
+/// Evaluates `&&` and `||`: either side can decide the result, even if the other is an error.
 fn logic<'v>(
     or: bool,
     left: &Node,
@@ -374,7 +374,7 @@ pub(crate) fn binary<'v>(
     right: &Val<'v>,
     budget: &mut Budget,
 ) -> Evaluation<'v> {
-    // Examining long values costs by their length.
+    // The cost of comparing long values depends on their length.
     if let (Some(a), Some(b)) = (left.size(), right.size()) {
         budget.spend(a.min(b) / 10)?;
     }
@@ -456,7 +456,7 @@ fn arithmetic<'v>(
     }
 }
 
-/// Two values that have no order.
+/// Returns the error for two values that have no order.
 fn unordered<'v>(operator: Operator, left: &Val<'v>, right: &Val<'v>) -> Evaluation<'v> {
     if left.number().is_some() && right.number().is_some() {
         return failed("NaN values cannot be ordered");
@@ -480,7 +480,7 @@ fn comprehend<'v>(
     scope: &mut Scope<'v>,
     budget: &mut Budget,
 ) -> Evaluation<'v> {
-    // For a list the index and the item, for a map the key and the value; a single name stands for the item or key.
+    // With two names, a list binds index and item, a map key and value; a single name stands for the item or key.
     let pairs: Vec<(Val<'v>, Val<'v>)> = match (range.items(), range.entries()) {
         (Some(items), _) => (0_i64..).map(Val::Int).zip(items).collect(),
         (None, Some(entries)) => entries,
@@ -556,7 +556,7 @@ fn comprehend<'v>(
     }
 }
 
-/// Adds the result of a macro's body for one element.
+/// Adds the result of a macro's body for one element to the macro's result.
 fn take<'v>(
     kind: Macro,
     key: Val<'v>,
@@ -602,7 +602,7 @@ fn call<'v>(
     if let Some(target) = target {
         values.push(evaluate(target, scope, budget)?);
     }
-    // The alternative of an optional is only evaluated if there is no value.
+    // The alternative of an optional is only evaluated if the optional is empty.
     if let (Some(Val::Optional(Some(value))), "orValue" | "or") = (values.first(), name) {
         return Ok(if name == "orValue" { (**value).clone() } else { Val::Optional(Some(Rc::clone(value))) });
     }

@@ -1,6 +1,6 @@
-//! `format`: texts with clauses such as `%s` and `%.2f`, as version 2 of CEL's library of strings writes them.
+//! `format`: texts with clauses such as `%s` and `%.2f`, as in version 2 of CEL's string library.
 //!
-//! That version writes fractions for readers of English: `1,234.50`, `∞`, `1.5 × 10⁰³`.
+//! That version formats fractions in English style: `1,234.50`, `∞`, `1.5 × 10⁰³`.
 
 use std::fmt::Display;
 
@@ -10,10 +10,10 @@ use crate::text;
 use crate::types::Type;
 use crate::value::{Evaluation, Val};
 
-/// Maximum number of digits after the point.
+/// Maximum number of digits after the decimal point.
 const MOST_DIGITS: usize = 100;
 
-/// Decimals where the clause does not say how many.
+/// Number of decimals if the clause names none.
 const DECIMALS: usize = 6;
 
 /// Requirement of a clause.
@@ -23,7 +23,7 @@ pub(crate) struct Clause {
     decimals: usize,
 }
 
-/// A text with its clauses replaced by values.
+/// Replaces the clauses of a text with values.
 pub(crate) fn formatted<'v>(text: &str, items: &[Val<'v>], budget: &mut Budget) -> Evaluation<'v> {
     let result = replaced(text, items.len(), |index, clause| {
         charge(&items[index], budget)?;
@@ -48,7 +48,7 @@ fn charge(value: &Val<'_>, budget: &mut Budget) -> Result<(), EvalError> {
     }
 }
 
-/// The first problem of a text with values of these types, and which of them it is about.
+/// Returns the first problem of a text with values of these types, and the index of the value that it concerns.
 pub(crate) fn problem(text: &str, types: &[&Type]) -> Option<(Option<usize>, String)> {
     let mut about = None;
     let checked = replaced(text, types.len(), |index, clause| {
@@ -70,7 +70,7 @@ pub(crate) fn problem(text: &str, types: &[&Type]) -> Option<(Option<usize>, Str
     }
 }
 
-/// Replaces the clauses, of which each takes the next value; also returns the number of clauses.
+/// Replaces the clauses, each of which takes the next value; also returns the number of clauses.
 fn replaced(
     text: &str,
     count: usize,
@@ -102,7 +102,7 @@ fn replaced(
     Ok((result, next))
 }
 
-/// The clause at the start of a text, and what comes after it.
+/// Splits off the clause at the start of a text.
 fn clause(text: &str) -> Result<(Clause, &str), String> {
     let (decimals, text) = match text.strip_prefix('.') {
         None => (DECIMALS, text),
@@ -128,7 +128,7 @@ fn clause(text: &str) -> Result<(Clause, &str), String> {
     Ok((Clause { verb, decimals }, &text[verb.len_utf8()..]))
 }
 
-/// Why a clause does not take values of a type.
+/// Returns the message for a clause that does not take values of a type.
 fn refusal(clause: Clause, given: &str) -> String {
     let rule = match clause.verb {
         'd' => "decimal clause can only be used on integers",
@@ -144,7 +144,7 @@ fn refusal(clause: Clause, given: &str) -> String {
     format!("{rule}, was given {given}")
 }
 
-/// Reports whether a clause takes values of a type, as far as that is known beforehand.
+/// Reports whether a clause takes values of a type, as far as this is known before evaluation.
 fn accepts(clause: Clause, given: &Type) -> bool {
     if *given == Type::Dyn {
         return true;
@@ -158,7 +158,7 @@ fn accepts(clause: Clause, given: &Type) -> bool {
     }
 }
 
-/// The name that values of a type have when the text is evaluated.
+/// Returns the name that a type has during evaluation.
 fn runtime_name(of: &Type) -> String {
     match of {
         Type::Null => "null_type".to_owned(),
@@ -172,7 +172,7 @@ fn runtime_name(of: &Type) -> String {
     }
 }
 
-/// A value by a clause; the error names the type that the clause does not take.
+/// Formats a value by a clause; the error names the type that the clause does not take.
 fn written(clause: Clause, value: &Val<'_>) -> Result<String, String> {
     let refused = || value.type_name().to_owned();
     let hex = |bytes: &[u8]| bytes.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
@@ -206,7 +206,7 @@ fn signed(value: i64, magnitude: impl Display) -> String {
     format!("{}{magnitude}", if value < 0 { "-" } else { "" })
 }
 
-/// The number of a clause for fractions: a double, or a text with what a double has no digits for.
+/// Returns the number for a fraction clause: a double, or a text that names a double without digits.
 fn fraction(value: &Val<'_>) -> Option<f64> {
     match value {
         Val::Double(value) => Some(*value),
@@ -220,7 +220,7 @@ fn fraction(value: &Val<'_>) -> Option<f64> {
     }
 }
 
-/// A number that has no digits.
+/// Formats a number that has no digits, such as infinity.
 fn special(value: f64) -> Option<String> {
     let sign = if value.is_sign_negative() { "-" } else { "" };
     match value {
@@ -230,7 +230,7 @@ fn special(value: f64) -> Option<String> {
     }
 }
 
-/// A number with its thousands grouped.
+/// Formats a number with its thousands grouped.
 fn fixed(value: f64, decimals: usize) -> String {
     if let Some(special) = special(value) {
         return special;
@@ -251,7 +251,7 @@ fn fixed(value: f64, decimals: usize) -> String {
     result
 }
 
-/// A number as a product with a power of ten.
+/// Formats a number as a product with a power of ten.
 fn scientific(value: f64, decimals: usize) -> String {
     const SUPERSCRIPTS: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
     if let Some(special) = special(value) {
@@ -269,7 +269,7 @@ fn scientific(value: f64, decimals: usize) -> String {
     result
 }
 
-/// A value by `%s`; the error names the type that has no text.
+/// Formats a value by `%s`; the error names the type that has no text.
 fn plain(value: &Val<'_>) -> Result<String, String> {
     Ok(match value {
         Val::Null
@@ -287,7 +287,7 @@ fn plain(value: &Val<'_>) -> Result<String, String> {
     })
 }
 
-/// A value inside of a list or a map, as CEL would read it.
+/// Formats a value inside a list or a map in CEL syntax.
 fn nested(value: &Val<'_>) -> Result<String, String> {
     if let Some(items) = value.items() {
         let items: Vec<String> = items.iter().map(nested).collect::<Result<_, _>>()?;

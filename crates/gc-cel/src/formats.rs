@@ -32,7 +32,7 @@ pub fn is_uri(text: &str) -> bool {
     })
 }
 
-/// A format of names: its longest text in bytes, its pattern, what it is, and examples.
+/// A format of names: its maximum length in bytes, its pattern, its description, and examples.
 struct Name {
     longest: usize,
     pattern: &'static str,
@@ -90,9 +90,9 @@ impl Name {
     }
 }
 
-/// The errors of a text by one of the named formats of Kubernetes.
+/// Validates a text by one of Kubernetes' named formats, and returns the errors.
 pub(crate) fn problems(format: &str, text: &str) -> Vec<String> {
-    // A prefix may end with a dash, before which another character follows in the end.
+    // A prefix may end with a dash, because another character will follow it.
     let masked = match text.strip_suffix('-').and_then(|rest| rest.char_indices().next_back()) {
         Some((last, _)) => format!("{}a", &text[..last]),
         None => text.to_owned(),
@@ -150,7 +150,7 @@ fn qualified_name(text: &str) -> Vec<String> {
     problems
 }
 
-/// Reports whether a text as a whole matches one of the patterns of this crate. Each is compiled once in a thread.
+/// Reports whether an entire text matches one of this crate's patterns, which are compiled once per thread.
 pub(crate) fn matches_whole(pattern: &'static str, text: &str) -> bool {
     thread_local! {
         static COMPILED: RefCell<BTreeMap<&'static str, Option<regex::Regex>>> = RefCell::default();

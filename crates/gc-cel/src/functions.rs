@@ -17,7 +17,7 @@ use crate::time::{Timestamp, parse_duration};
 use crate::tree::Operator;
 use crate::value::{Evaluation, Val};
 
-/// Calls a function; a method has its target as first argument.
+/// Calls a function; the target of a method is its first argument.
 pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Evaluation<'v> {
     for argument in arguments {
         budget.spend(argument.size().unwrap_or_default() / 10)?;
@@ -37,10 +37,10 @@ pub(crate) fn call<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -
     Ok(value)
 }
 
-/// The error of a function that does not take such values.
+/// Returns the error of a function that does not take such values.
 pub(crate) fn mismatch<'v>(name: &str, arguments: &[Val<'v>]) -> Evaluation<'v> {
     let first = arguments.first();
-    // These look at their first argument, whose own method then rejects the others.
+    // These examine their first argument, whose own method then rejects the others.
     let accepts_first = match (name, first) {
         ("@in" | "!_" | "contains" | "startsWith" | "endsWith", _)
         | ("_+_" | "_-_" | "_*_" | "_/_", Some(Val::Double(_) | Val::Int(_) | Val::Uint(_)))
@@ -68,7 +68,7 @@ fn int<'v>(value: usize) -> Evaluation<'v> {
     i64::try_from(value).map_or_else(|_| failed("integer overflow"), |value| Ok(Val::Int(value)))
 }
 
-/// The pattern of a function of the library of regular expressions, which has an error of its own.
+/// Compiles the pattern of a function in the regular expression library, which has its own error.
 fn finder(pattern: &str, text: &str, budget: &mut Budget) -> Result<regex::Regex, EvalError> {
     searching(pattern, text, budget).map_err(|error| match error {
         EvalError::Failed(why) => EvalError::Failed(format!("Illegal regex: {why}")),
@@ -76,9 +76,9 @@ fn finder(pattern: &str, text: &str, budget: &mut Budget) -> Result<regex::Regex
     })
 }
 
-/// Finds all matches, at most a number of them.
+/// Finds all matches, up to a maximum number.
 fn find_all<'v>(pattern: &str, text: &str, most: usize, budget: &mut Budget) -> Evaluation<'v> {
-    /// The bytes of the rest of the text for which each search costs a step: it may have to look at all of them.
+    /// Number of remaining bytes for which each search costs a step: it may have to scan all of them.
     const BYTES_OF_A_STEP: usize = 100;
     let regex = finder(pattern, text, budget)?;
     let mut found = Vec::new();
@@ -113,7 +113,7 @@ fn text_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
         ("indexOf", [Val::Text(other)]) => char_index(text, text.find(&**other)),
         ("lastIndexOf", [Val::Text(other)]) => char_index(text, text.rfind(&**other)),
         ("replace", [Val::Text(from), Val::Text(to)]) => {
-            // The result may be as long as the product of both.
+            // The result may be as long as the product of the lengths.
             match budget.spend(text.len() / (from.len() + 1) * to.len() / 10) {
                 Ok(()) => Ok(Val::text(&text.replace(&**from, to))),
                 Err(error) => Err(error),
@@ -149,7 +149,7 @@ fn out_of_range<T>(index: i64) -> Result<T, EvalError> {
     failed(format!("index out of range: {index}"))
 }
 
-/// The offset in bytes of a character's index, which may be that of the end.
+/// Returns the byte offset of a character index, which may be the end of the text.
 fn place(text: &str, index: i64) -> Result<usize, EvalError> {
     let places = text.char_indices().map(|(at, _)| at).chain([text.len()]);
     let found = usize::try_from(index).ok().and_then(|index| places.into_iter().nth(index));
@@ -172,7 +172,7 @@ fn last_index_until<'v>(text: &str, other: &str, until: i64) -> Evaluation<'v> {
         return Ok(Val::Int(until));
     }
     match place(text, until) {
-        // A match may begin at that place at the latest.
+        // A match must begin at or before that index.
         Ok(at) if at < text.len() => {
             let end = text.len().min(at + other.len());
             let end = (end..=text.len()).find(|end| text.is_char_boundary(*end)).unwrap_or(text.len());
@@ -193,7 +193,7 @@ fn substring<'v>(text: &str, from: i64, to: Option<i64>) -> Evaluation<'v> {
     Ok(Val::text(&text[start..end]))
 }
 
-/// The parts of a text, up to a number of which the last one keeps its separators.
+/// Splits a text into at most this many parts, the last of which keeps its separators.
 fn split<'v>(text: &str, separator: &str, most: usize) -> Val<'v> {
     if !separator.is_empty() {
         return Val::list(text.splitn(most, separator).map(Val::text).collect());
@@ -254,8 +254,8 @@ fn list_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
     })
 }
 
-/// The items of lists within a list, to that many levels. Each costs before it is there: one list may be contained
-/// many times.
+/// Flattens lists within a list, up to this many levels. Each item is charged before it is copied, because one list may be
+/// contained many times.
 fn flattened<'v>(items: Vec<Val<'v>>, levels: i64, budget: &mut Budget) -> Result<Vec<Val<'v>>, EvalError> {
     if levels <= 0 {
         return Ok(items);
@@ -299,7 +299,7 @@ fn join<'v>(items: &[Val<'v>], separator: &str, budget: &mut Budget) -> Evaluati
     let texts: Result<Vec<&str>, EvalError> = items
         .iter()
         .map(|item| match item {
-            // One long text may be contained many times.
+            // One long text may be contained many times, so each occurrence is charged.
             Val::Text(text) => budget.spend((text.len() + separator.len()) / 10).map(|()| &**text),
             other => failed(format!("join: invalid input: {}", printed(other))),
         })
@@ -332,7 +332,7 @@ fn unwrapped(items: Vec<Val<'_>>) -> Evaluation<'_> {
     Ok(Val::list(values))
 }
 
-/// Values in the order of their keys, which have one type.
+/// Returns values in the order of their keys, which must have a single type.
 pub(crate) fn sorted<'v>(mut entries: Vec<(Val<'v>, Val<'v>)>) -> Evaluation<'v> {
     if let Some((first, _)) = entries.first() {
         if first.compare(first).is_none() {
@@ -368,7 +368,7 @@ fn sum<'v>(items: Vec<Val<'v>>, budget: &mut Budget) -> Evaluation<'v> {
 }
 
 fn time_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> Option<Evaluation<'v>> {
-    /// The cost of reading the rules of a time zone.
+    /// Cost of reading the rules of a time zone.
     const ZONE: usize = 200;
     let number = |value: i64| Some(Ok(Val::Int(value)));
     match arguments {
@@ -384,7 +384,7 @@ fn time_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
         }
         [Val::Timestamp(timestamp)] => timestamp.part(name, 0).map(Val::Int).map(Ok),
         [Val::Timestamp(timestamp), Val::Text(zone)] => {
-            // An unknown zone is not a reason to say that of an unknown function.
+            // An unknown zone must not hide the error of an unknown function.
             timestamp.part(name, 0)?;
             match budget.spend(ZONE).and_then(|()| timestamp.offset_in(zone)) {
                 Ok(offset) => timestamp.part(name, offset).map(Val::Int).map(Ok),
@@ -395,7 +395,7 @@ fn time_function<'v>(name: &str, arguments: &[Val<'v>], budget: &mut Budget) -> 
     }
 }
 
-/// A quantity such as `1.5Gi`, in billionths.
+/// Parses a quantity such as `1.5Gi` into billionths.
 fn parse_quantity(text: &str) -> Option<i128> {
     QuantityParts::of(text).ok()?.billionths()
 }
@@ -458,10 +458,10 @@ fn conversion<'v>(name: &str, arguments: &[Val<'v>]) -> Option<Evaluation<'v>> {
     })
 }
 
-/// The value as another type; `None` if there is no such conversion.
+/// Converts a value to another type; `None` if there is no such conversion.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked first")]
 fn converted<'v>(name: &str, value: &Val<'v>) -> Option<Evaluation<'v>> {
-    /// The doubles just beyond the largest `int` and `uint`.
+    /// The smallest doubles beyond the range of `int` and `uint`.
     const BEYOND: [f64; 2] = [9_223_372_036_854_775_808.0, 18_446_744_073_709_551_616.0];
     let parsed = |found: Option<Val<'v>>, to: &str| {
         let wrong = || failed(format!("type conversion error from '{}' to '{to}'", value.type_name()));
@@ -528,7 +528,7 @@ fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// A number is not so large that it would be infinite.
+/// Parses a number that must not overflow to infinity.
 fn parse_double(text: &str) -> Option<f64> {
     let value: f64 = text.parse().ok()?;
     (value.is_finite() || !text.contains(|c: char| c.is_ascii_digit())).then_some(value)

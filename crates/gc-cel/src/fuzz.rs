@@ -1,12 +1,12 @@
-//! Laws about expressions, as a body of a fuzz target (`fuzz/` at the root), which also runs as a test.
+//! Properties of expressions, as the body of a fuzz target (`fuzz/` at the root), which also runs as a test.
 #![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
 
 use serde_json::Value;
 
 use crate::{Budget, EvalError, Program, Scope, Val, printed};
 
-/// An expression on the first line, and a document: evaluating it ends within its budget, gives the same result each
-/// time, and with a larger budget as well.
+/// Checks an expression on the first line with a document: evaluation must end within its budget, and give the same result each
+/// time, also with a larger budget.
 pub fn cel(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (expression, document) = text.split_once('\n').unwrap_or((&text, "null"));

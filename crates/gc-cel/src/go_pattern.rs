@@ -1,10 +1,9 @@
-//! Patterns of Go's package `regexp` in the syntax of the crate `regex`.
+//! Translates patterns of Go's package `regexp` to the syntax of the crate `regex`.
 
 use std::fmt::Write as _;
 
-/// Rewrites a pattern so that the crate reads it as Go does: classes such as `\w` and boundaries are those of ASCII, in
-/// brackets only ranges and named classes mean anything else than themselves, and a brace that begins no repetition is a
-/// brace.
+/// Rewrites a pattern so that the crate reads it as Go does: classes such as `\w` and word boundaries are limited to ASCII, only
+/// ranges and named classes are special in brackets, and a brace that does not begin a repetition is literal.
 pub(crate) fn rewritten(pattern: &str) -> String {
     let mut rewriting =
         Rewriting { rest: pattern, out: String::with_capacity(pattern.len() * 2), class: None };
@@ -17,7 +16,7 @@ pub(crate) fn rewritten(pattern: &str) -> String {
 struct Rewriting<'a> {
     rest: &'a str,
     out: String,
-    /// Within brackets: whether they have no member yet.
+    /// Set within brackets; true while they have no member.
     class: Option<bool>,
 }
 
@@ -28,7 +27,7 @@ impl Rewriting<'_> {
         Some(next)
     }
 
-    /// Takes a text if it follows.
+    /// Consumes a text if it follows.
     fn takes(&mut self, text: &str) -> bool {
         let rest = self.rest.strip_prefix(text);
         self.rest = rest.unwrap_or(self.rest);
@@ -53,7 +52,7 @@ impl Rewriting<'_> {
                 self.class = None;
                 self.out.push(']');
             }
-            // In pairs, these would be operators between sets.
+            // Doubled, these would be set operators.
             '&' | '~' => self.out.extend(['\\', next]),
             '-' if self.rest.starts_with('-') && is_empty => self.out.push_str("\\-"),
             '-' if self.takes("-") => self.out.push_str("-\\-"),
@@ -76,7 +75,7 @@ impl Rewriting<'_> {
         }
     }
 
-    /// What follows a backslash.
+    /// Rewrites an escape after its backslash.
     fn escaped(&mut self) {
         let Some(next) = self.take() else { return self.out.push('\\') };
         let is_outside = self.class.is_none();
@@ -94,7 +93,7 @@ impl Rewriting<'_> {
                 self.out.push_str(&regex_syntax::escape(literal));
                 self.rest = rest;
             }
-            // Elsewhere the boundaries of words.
+            // In the crate's syntax, these escapes would be word boundaries.
             '<' | '>' => self.out.push(next),
             // The braces of `\x{b5}` and `\p{Greek}` belong to the escape.
             'x' | 'p' | 'P' if self.rest.starts_with('{') => {
@@ -108,9 +107,9 @@ impl Rewriting<'_> {
         }
     }
 
-    /// The number of a character; one digit alone would refer to a group, which Go does not know either.
+    /// Rewrites an octal escape; a single digit would be a back-reference, which Go does not support either.
     fn octal(&mut self, first: char) {
-        /// Digits after the first.
+        /// Maximum number of digits after the first.
         const MORE: usize = 2;
         let more = self.rest.bytes().take(MORE).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
         if first != '0' && more == 0 {
@@ -123,7 +122,7 @@ impl Rewriting<'_> {
     }
 }
 
-/// Reports whether what follows a brace is `3}`, `3,}` or `3,5}`.
+/// Reports whether the text after a brace is a repetition such as `3}`, `3,}` or `3,5}`.
 fn begins_repetition(rest: &str) -> bool {
     let Some((inner, _)) = rest.split_once('}') else { return false };
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -139,7 +138,7 @@ mod tests {
 
     use crate::compile_pattern;
 
-    /// The verdicts are Go's.
+    /// The expected matches are Go's.
     #[test]
     fn patterns_mean_what_they_mean_in_go() {
         for (pattern, text, matches) in [
@@ -179,7 +178,7 @@ mod tests {
         assert!(compile_pattern("[a").is_err());
     }
 
-    /// From a definition of OpenShift's, which was refused: its words were those of all languages, and too large.
+    /// From a definition of OpenShift, which was refused: its `\w` covered all languages and became too large.
     #[test]
     fn patterns_of_images_are_small() {
         let tag = r".*:([\w][\w.-]{0,127})$";

@@ -5,7 +5,7 @@ use std::fmt;
 /// One error in an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Issue {
-    /// Offset of its position in bytes.
+    /// Position of the error, as an offset in bytes.
     pub(crate) at: usize,
     pub(crate) message: String,
 }
@@ -26,7 +26,7 @@ pub(crate) const MOST_ISSUES: usize = 100;
 /// Maximum number of characters of a line that are shown below an issue.
 const LONGEST_SNIPPET: usize = 16_384;
 
-/// The issues in CEL's format: position, message, the line and a mark below the position.
+/// Prints issues in CEL's format: position, message, the line and a mark below the position.
 pub(crate) fn printed(text: &str, issues: &[Issue]) -> String {
     let mut issues: Vec<&Issue> = issues.iter().take(MOST_ISSUES).collect();
     issues.sort_by_key(|issue| issue.at);
@@ -34,7 +34,7 @@ pub(crate) fn printed(text: &str, issues: &[Issue]) -> String {
 }
 
 fn printed_issue(text: &str, issue: &Issue) -> String {
-    // An empty source has no line that could be shown.
+    // An empty source has no line to show.
     if text.is_empty() {
         return format!("ERROR: <input>:1:0: {}", issue.message);
     }

@@ -3,7 +3,7 @@
 use crate::issue::{Issue, MOST_ISSUES};
 use crate::tree::Expression;
 
-/// A token, and where it starts.
+/// A token with its position.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlacedToken {
     pub(crate) token: Token,
@@ -23,7 +23,7 @@ const SIGNS: [&str; 24] = [
     "-", "*", "/", "%",
 ];
 
-/// The tokens of a text, and its invalid parts.
+/// Returns the tokens of a text, and issues for its invalid parts.
 pub(crate) fn tokens(text: &str) -> (Vec<PlacedToken>, Vec<Issue>) {
     let (mut tokens, mut issues) = (Vec::new(), Vec::new());
     let mut at = 0;
@@ -56,7 +56,7 @@ pub(crate) fn tokens(text: &str) -> (Vec<PlacedToken>, Vec<Issue>) {
     }
 }
 
-/// An invalid part: its length, and the reason if it is known.
+/// An invalid part: its length, and the reason if known.
 struct Wrong {
     length: usize,
     message: Option<String>,
@@ -96,7 +96,7 @@ fn token(rest: &str, first: char) -> Result<(Token, usize), Wrong> {
     }
 }
 
-/// Words that are no identifiers. Fields that are called so are written with escapes, such as `__in__`.
+/// Words that are not identifiers. Fields of these names are written with escapes, such as `__in__`.
 pub(crate) const KEYWORDS: [&str; 21] = [
     "true",
     "false",
@@ -121,7 +121,7 @@ pub(crate) const KEYWORDS: [&str; 21] = [
     "while",
 ];
 
-/// Names that are not identifiers are written with escapes, such as `foo__dash__bar`.
+/// Decodes a name with escapes, such as `foo__dash__bar`, which stands for a name that is not an identifier.
 fn unescape_name(name: &str) -> String {
     if let Some(keyword) = name.strip_prefix("__").and_then(|rest| rest.strip_suffix("__"))
         && KEYWORDS.contains(&keyword)
@@ -188,9 +188,9 @@ fn number(rest: &str) -> Result<(Token, usize), Wrong> {
     Ok((Token::Literal(literal), end))
 }
 
-/// A string or bytes literal, if there is one, with its length.
+/// Reads a string or bytes literal, if there is one; also returns its length.
 fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, Wrong> {
-    /// In `rb"…"`, the quote is the third character.
+    /// Maximum offset of the quote: in `rb"…"`, it is the third character.
     const LATEST_QUOTE: usize = 3;
     let quote = rest.bytes().take(LATEST_QUOTE).position(|byte| matches!(byte, b'\'' | b'"'));
     let prefix = quote.map_or("", |end| &rest[..end]);
@@ -231,7 +231,7 @@ fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, Wrong> {
             }
             at += length;
         } else if c == '\r' && content[at..].starts_with("\r\n") {
-            // The end of a line is one character, however it was written.
+            // A line ending counts as one character, however it was written.
             at += 1;
         } else if matches!(c, '\n' | '\r') && delimiter.len() == 1 {
             break;
@@ -244,13 +244,13 @@ fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, Wrong> {
     Err(Wrong::unrecognized(prefix.len() + delimiter.len() + at))
 }
 
-/// Meaning of an escape: in bytes, a number is a byte instead of a character.
+/// Meaning of an escape: in a bytes literal, a number is a byte instead of a character.
 enum EscapedCharacter {
     Character(char),
     Byte(u8),
 }
 
-/// The escape at the start of a text, and its length.
+/// Reads the escape at the start of a text; also returns its length.
 fn escape(rest: &str, bytes: bool) -> Result<(EscapedCharacter, usize), &'static str> {
     let code = |from: usize, length: usize, radix: u32| {
         let digits = rest.get(from..from + length).ok_or("a short escape")?;

@@ -1,8 +1,8 @@
 //! Expressions in the Common Expression Language, over JSON documents.
 //!
-//! Evaluated dynamically: errors that Kubernetes' type checker would find beforehand occur during evaluation. Every
-//! step costs part of a [`Budget`], so that no expression runs away. Where documents have a schema, it types their
-//! values ([`Typing`]).
+//! Evaluation is dynamic: errors that Kubernetes' type checker would find beforehand occur during evaluation. Every step costs part
+//! of a [`Budget`], so no expression runs indefinitely. If documents have a schema, it determines the types of their values
+//! ([`Typing`]).
 //!
 //! ```
 //! use gc_cel::{Budget, Program, Scope};
@@ -62,24 +62,24 @@ pub struct Program {
     text: String,
 }
 
-/// A type-checked program, and what is known about it beforehand.
+/// A type-checked program, with its type and cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckedProgram {
     /// The program.
     pub program: Program,
-    /// The type of its value.
+    /// Type of its value.
     pub result: Type,
-    /// The maximum cost of evaluating it, in Kubernetes' units.
+    /// Maximum cost of evaluating it, in Kubernetes' units.
     pub most_cost: u64,
 }
 
-/// Why a text is not an expression.
+/// Reason why a text is not an expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CompileError(String);
 
 impl Program {
-    /// Parses an expression; the error says why it cannot be evaluated.
+    /// Parses an expression; the error explains why it cannot be evaluated.
     pub fn compile(text: &str) -> Result<Self, CompileError> {
         let first = |issues: Vec<Issue>| {
             CompileError(issues.into_iter().next().map(|issue| issue.message).unwrap_or_default())
@@ -91,8 +91,8 @@ impl Program {
         Ok(Self { expression, text: text.to_owned() })
     }
 
-    /// Parses an expression and checks its types; the error lists all issues with their position, as Kubernetes
-    /// prints them. `root` is the declaration of the variables, from which the cost is estimated.
+    /// Parses an expression and checks its types; the error lists all issues with their positions, as Kubernetes prints them.
+    /// `root` is the declaration of the variables, on which the cost estimate is based.
     pub fn check(
         text: &str,
         environment: &Environment,
@@ -107,13 +107,13 @@ impl Program {
         Ok(CheckedProgram { program, result, most_cost })
     }
 
-    /// Reports whether it contains a name.
+    /// Reports whether the program contains a name.
     #[must_use]
     pub fn mentions(&self, name: &str) -> bool {
         parse::mentions(&self.text, name)
     }
 
-    /// The names that it uses and does not define itself, in order, each once.
+    /// Returns the names that the program uses but does not define itself, in order and without duplicates.
     #[must_use]
     pub fn free_names(&self) -> Vec<String> {
         let mut names = Vec::new();
@@ -123,19 +123,19 @@ impl Program {
         names
     }
 
-    /// The fields that it reads of the object with a name; `None` if it uses the object otherwise, too.
+    /// Returns the fields that the program reads of the named object; `None` if it also uses the object in another way.
     #[must_use]
     pub fn fields_of(&self, object: &str) -> Option<Vec<&str>> {
         let mut fields = Vec::new();
         fields_of(&self.expression, object, &mut fields).then_some(fields)
     }
 
-    /// Its value.
+    /// Evaluates the program.
     pub fn evaluate<'v>(&self, scope: &mut Scope<'v>, budget: &mut Budget) -> Result<Val<'v>, EvalError> {
         eval::evaluate(&self.expression, scope, budget)
     }
 
-    /// Its value as a condition: anything but a boolean is an error.
+    /// Evaluates the program as a condition: any value other than a boolean is an error.
     pub fn holds(&self, scope: &mut Scope<'_>, budget: &mut Budget) -> Result<bool, EvalError> {
         match self.evaluate(scope, budget)? {
             Val::Bool(truth) => Ok(truth),
@@ -144,7 +144,7 @@ impl Program {
     }
 }
 
-/// The first unknown function that an expression calls.
+/// Returns the first unknown function that an expression calls.
 fn unknown_function(node: &Node) -> Option<String> {
     if let Expression::Call { name, .. } = &node.expression
         && !declarations::is_known(name)
@@ -175,7 +175,7 @@ fn free_names(node: &Node, bound: &mut Vec<String>, into: &mut Vec<String>) {
     }
 }
 
-/// Collects the fields that are read of an object; false if something else is done with it.
+/// Collects the fields of an object that are read; returns false if the object is also used in another way.
 fn fields_of<'n>(node: &'n Node, object: &str, into: &mut Vec<&'n str>) -> bool {
     match &node.expression {
         Expression::Name(name) => **name != *object,

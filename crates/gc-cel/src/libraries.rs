@@ -8,7 +8,7 @@ use crate::semver::Semver;
 use crate::url::Url;
 use crate::value::{Evaluation, Val};
 
-/// The entries of a URL's query.
+/// Returns the entries of a URL's query.
 fn query<'v>(url: &Url) -> Val<'v> {
     let mut entries: Vec<(String, Vec<Val<'v>>)> = Vec::new();
     for pair in url.query.split('&').filter(|pair| !pair.is_empty()) {
@@ -40,7 +40,7 @@ fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The formats that texts can be validated against.
+/// Formats that texts can be validated against.
 const FORMATS: [&str; 13] = [
     "dns1123Label",
     "dns1123Subdomain",

@@ -9,7 +9,7 @@ use crate::value::{Evaluation, Val};
 /// A network: an address and the length of its prefix.
 type Network = (IpAddr, u8);
 
-/// An address by Kubernetes' rules: no IPv4 address in IPv6, no zone.
+/// Parses an address by Kubernetes' rules: no IPv4-mapped IPv6 addresses, no zones.
 fn parse_ip(text: &str) -> Result<IpAddr, String> {
     let (address, zone) = match text.split_once('%') {
         Some((address, zone)) if address.contains(':') && !zone.is_empty() => (address, true),
@@ -37,7 +37,7 @@ fn unmapped(address: IpAddr, text: &str) -> Result<IpAddr, String> {
     }
 }
 
-/// Why a text is not an address. In those of IPv6, not every reason has its own message.
+/// Explains why a text is not an address. For IPv6, not every reason has its own message.
 fn why_no_address(text: &str) -> String {
     match text.find(['.', ':', '%']).map(|at| text.as_bytes()[at]) {
         Some(b'.') => why_no_ipv4(text),

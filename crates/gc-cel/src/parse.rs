@@ -10,18 +10,18 @@ use crate::tree::{Expression, Macro, Node, Operator};
 /// Maximum nesting of an expression.
 const DEEPEST: usize = 100;
 
-/// Maximum depth of the tree of an expression, which chains of operators increase as well: evaluating, searching and
-/// dropping it recurse to that depth.
+/// Maximum depth of an expression's tree, which chains of operators increase as well: evaluating, searching and dropping the tree
+/// recurse to that depth.
 const DEEPEST_TREE: usize = 150;
 
-/// Maximum length of an expression, bytes.
+/// Maximum length of an expression in bytes.
 const LONGEST: usize = 64 * 1024;
 
-/// The precedence of `||` and `&&`.
+/// Precedence of `||` and `&&`.
 const OR: usize = 0;
 const AND: usize = 1;
 
-/// The possible starts of an expression, as the grammar's error lists them.
+/// Possible starts of an expression, as the grammar's error lists them.
 const STARTS: &str = "'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
 /// An expression, and the depth of its tree.
@@ -30,11 +30,11 @@ type Deep = (Node, usize);
 /// A parsed expression.
 pub(crate) struct ParsedExpression {
     pub(crate) root: Node,
-    /// The number of nodes.
+    /// Number of nodes.
     pub(crate) nodes: usize,
 }
 
-/// Parses an expression; the issues list the errors.
+/// Parses an expression; fails with the list of issues.
 pub(crate) fn parse(text: &str) -> Result<ParsedExpression, Vec<Issue>> {
     if text.len() > LONGEST {
         let why = format!("expression code point size exceeds limit: size: {}, limit {LONGEST}", text.len());
@@ -77,7 +77,7 @@ impl Parser<'_> {
         Node { id: self.nodes - 1, at, expression }
     }
 
-    /// Where the next token starts.
+    /// Returns the position of the next token.
     fn place(&self) -> usize {
         self.tokens.get(self.next).map_or(self.text.len(), |placed| placed.at)
     }
@@ -138,7 +138,7 @@ impl Parser<'_> {
         Ok(expression)
     }
 
-    /// The operator at this place, and its precedence.
+    /// Returns the operator at this position, and its precedence.
     fn operator(&self) -> Option<(Operator, usize)> {
         let (sign, operator) = match &self.tokens.get(self.next)?.token {
             Token::Name(name) if name == "in" => ("in", Operator::In),
@@ -155,7 +155,7 @@ impl Parser<'_> {
         Some((operator, level))
     }
 
-    /// An operand, and the following operators of at least the requested precedence.
+    /// Parses an operand, and the following operators of at least the requested precedence.
     fn binary(&mut self, least: usize) -> Result<Deep, Issue> {
         let mut left = self.unary()?;
         while let Some((operator, level)) = self.operator().filter(|(_, level)| *level >= least) {
@@ -171,7 +171,7 @@ impl Parser<'_> {
         Ok(left)
     }
 
-    /// A chain of `&&` or `||`: long ones are common, and may be associated in any order.
+    /// Parses a chain of `&&` or `||`: long chains are common, and may be associated in any order.
     fn chain(&mut self, operator: Operator, level: usize, first: Deep) -> Result<Deep, Issue> {
         let mut last = first;
         let mut sides = Vec::new();
@@ -185,7 +185,7 @@ impl Parser<'_> {
         self.balanced(operator, sides)
     }
 
-    /// The depth of an expression around parts of these depths.
+    /// Returns the depth of an expression around parts of these depths.
     fn deeper(&self, parts: &[usize]) -> Result<usize, Issue> {
         match parts.iter().max() {
             Some(deepest) if *deepest >= DEEPEST_TREE => Err(self.too_deep(DEEPEST_TREE)),
@@ -199,8 +199,7 @@ impl Parser<'_> {
         Ok((self.node(at, expression), depth))
     }
 
-    /// A chain of one operator, as a tree of minimum depth. Each side comes with the position of the operator after
-    /// it.
+    /// Builds a chain of one operator as a tree of minimum depth. Each side is given with the position of the operator after it.
     fn balanced(&mut self, operator: Operator, mut sides: Vec<(Deep, usize)>) -> Result<Deep, Issue> {
         while sides.len() > 1 {
             let mut pairs = Vec::with_capacity(sides.len().div_ceil(2));
@@ -257,7 +256,7 @@ impl Parser<'_> {
         Ok((expression, depth))
     }
 
-    /// The fields, calls and indexes after an operand.
+    /// Parses the fields, calls and indexes after an operand.
     fn members(&mut self, operand: Deep) -> Result<Deep, Issue> {
         let (mut expression, mut depth) = operand;
         loop {
@@ -310,7 +309,7 @@ impl Parser<'_> {
         Err(Issue::syntax(self.place(), why))
     }
 
-    /// The items up to a closing sign, and the depth of the deepest one.
+    /// Parses the items up to a closing sign; also returns the depth of the deepest one.
     fn list(&mut self, end: &'static str) -> Result<(Vec<Node>, usize), Issue> {
         let (mut items, mut deepest) = (Vec::new(), 0);
         while !self.eat(end) {
@@ -336,14 +335,14 @@ impl Parser<'_> {
         })
     }
 
-    /// A value, or `?` and an optional one.
+    /// Parses a value, or `?` and an optional value.
     fn perhaps(&mut self) -> Result<Deep, Issue> {
         let at = self.place();
         let optional = self.eat("?");
         self.optional_value(at, optional)
     }
 
-    /// The value of an item, entry or field. An `optional` one is left out if it has no value.
+    /// Parses the value of an item, entry or field. An `optional` one is left out if it has no value.
     fn optional_value(&mut self, at: usize, optional: bool) -> Result<Deep, Issue> {
         let (value, depth) = self.expression()?;
         if !optional {
@@ -353,7 +352,7 @@ impl Parser<'_> {
         Ok((self.node(at, Expression::Optional(Box::new(value))), depth))
     }
 
-    /// The entries of a map after its opening brace.
+    /// Parses the entries of a map after its opening brace.
     fn entries(&mut self) -> Result<(Vec<(Node, Node)>, usize), Issue> {
         let (mut entries, mut deepest) = (Vec::new(), 0);
         while !self.eat("}") {
@@ -372,7 +371,7 @@ impl Parser<'_> {
         Ok((entries, deepest))
     }
 
-    /// The fields of an object after its opening brace.
+    /// Parses the fields of an object after its opening brace.
     fn fields(&mut self) -> Result<(Vec<(String, Node)>, usize), Issue> {
         let (mut fields, mut deepest) = (Vec::new(), 0);
         while !self.eat("}") {
@@ -392,7 +391,7 @@ impl Parser<'_> {
     }
 
     fn primary(&mut self) -> Result<Deep, Issue> {
-        // A leading dot marks a name as absolute, which all names here are.
+        // A leading dot marks a name as absolute, which makes no difference here.
         self.eat(".");
         let at = self.place();
         if self.eat("(") {
@@ -411,7 +410,7 @@ impl Parser<'_> {
             return Ok((self.node(at, Expression::Map(entries)), depth));
         }
         match self.tokens.get(self.next).map(|placed| placed.token.clone()) {
-            // The smallest number is written as the negative of one that is too large.
+            // The minimum integer is only valid as the negation of a literal that is otherwise too large.
             Some(Token::Literal(Expression::Int(i64::MIN))) => Err(Issue::new(at, "invalid int literal")),
             Some(Token::Literal(literal)) => {
                 self.next += 1;
@@ -447,7 +446,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A method of a value, which may be a macro, or a function of a namespace.
+    /// Builds the call of a method, which may be a macro or a function in a namespace.
     fn method(&mut self, target: Node, name: String, arguments: Vec<Node>, at: usize) -> Result<Node, Issue> {
         if let Some(namespace) = qualified(&target) {
             let full = format!("{namespace}.{name}");
@@ -475,7 +474,7 @@ impl Parser<'_> {
     }
 }
 
-/// The macro of this name and number of arguments, and how many names it binds.
+/// Returns the macro with this name and number of arguments, and the number of names that it binds.
 fn macro_of(name: &str, arguments: &[Node]) -> Option<(Macro, usize)> {
     Some(match (name, arguments.len()) {
         ("all", 2) => (Macro::All, 1),
@@ -496,7 +495,7 @@ fn macro_of(name: &str, arguments: &[Node]) -> Option<(Macro, usize)> {
     })
 }
 
-/// The dotted name of an expression, if it is one.
+/// Returns the dotted name that an expression spells, if it does.
 pub(crate) fn qualified(node: &Node) -> Option<String> {
     match &node.expression {
         Expression::Name(name) => Some(name.clone()),

@@ -1,4 +1,4 @@
-//! Regular expressions that come from outside: what compiling one costs is known before it is compiled.
+//! Regular expressions from untrusted sources: the cost of compiling one is estimated before it is compiled.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,18 +9,18 @@ use regex_syntax::hir::{Class, Hir, HirKind};
 use crate::budget::{Budget, EvalError};
 use crate::go_pattern::rewritten;
 
-/// Maximum length of a pattern, bytes.
+/// Maximum length of a pattern in bytes.
 pub const MAX_PATTERN_BYTES: usize = 16 * 1024;
-/// Maximum size of a compiled pattern, bytes.
+/// Maximum size of a compiled pattern in bytes.
 pub const MAX_COMPILED_BYTES: usize = 1 << 20;
 
-/// The steps that each pattern costs, whatever is in it.
+/// Fixed number of steps that each pattern costs.
 const STEPS_OF_EACH: usize = 500;
-/// The steps for each byte that is parsed: classes such as `[\pL&&\pN]` are many characters in a few bytes.
+/// Steps for each parsed byte: classes such as `[\pL&&\pN]` contain many characters in a few bytes.
 const STEPS_OF_A_BYTE: usize = 20;
-/// The estimated bytes that are compiled in one step. 10 million steps, the budget of an object, take about a second.
+/// Estimated number of bytes compiled per step. 10 million steps, the budget of an object, take about a second.
 const COMPILED_BYTES_OF_A_STEP: u64 = 4;
-/// Maximum ratio of the estimate to the real size, so that every pattern that would compile is accepted.
+/// Maximum ratio of the estimate to the actual size, so that every pattern that would compile is accepted.
 const OVERESTIMATE: u64 = 4;
 
 /// The compiled patterns of one evaluation.
@@ -31,11 +31,11 @@ pub(crate) struct Patterns {
 }
 
 impl Patterns {
-    /// Estimated bytes of compiled patterns that are remembered; above, they are forgotten.
+    /// Maximum size of remembered compiled patterns, in estimated bytes; beyond it, all are forgotten.
     const MAX_BYTES: u64 = 4 * MAX_COMPILED_BYTES as u64;
 }
 
-/// Why a pattern is refused.
+/// Reason why a pattern is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     /// The pattern is longer than [`MAX_PATTERN_BYTES`].
@@ -44,16 +44,16 @@ pub enum PatternError {
     /// The compiled pattern would be larger than [`MAX_COMPILED_BYTES`].
     #[error("Compiled regex exceeds size limit of {MAX_COMPILED_BYTES} bytes.")]
     TooLarge,
-    /// It is not a pattern.
+    /// The text is not a pattern.
     #[error("{0}")]
     Syntax(String),
 }
 
-/// A pattern that was parsed and not compiled.
+/// A parsed pattern that has not been compiled.
 struct ParsedPattern {
-    /// In the syntax of the crate that compiles it.
+    /// Pattern in the syntax of the crate that compiles it.
     text: String,
-    /// The estimated size of what it compiles to.
+    /// Estimated size of the compiled pattern.
     bytes: u64,
 }
 
@@ -86,10 +86,10 @@ fn syntax(error: impl fmt::Display) -> PatternError {
     PatternError::Syntax(error.to_string())
 }
 
-/// Compiles a pattern of a schema, or refuses it before any time is spent on one that is too large.
+/// Compiles a pattern of a schema. A pattern that is too large is refused before any time is spent on it.
 ///
 /// # Errors
-/// Why it is not a pattern, or too large a one.
+/// Fails if the text is not a pattern, or the pattern is too large.
 pub fn compile_pattern(pattern: &str) -> Result<Regex, PatternError> {
     ParsedPattern::new(pattern)?.compile()
 }
@@ -99,11 +99,11 @@ pub(crate) fn is_pattern(pattern: &str) -> bool {
     ParsedPattern::new(pattern).is_ok_and(|parsed| parsed.check_size().is_ok())
 }
 
-/// Returns a pattern that an expression searches a text with, and spends what compiling it and the search cost. A pattern
-/// that this evaluation has compiled before costs the search only.
+/// Returns a pattern for searching a text, and spends the cost of compiling it and of the search. A pattern that this evaluation
+/// has already compiled only costs the search.
 pub(crate) fn searching(pattern: &str, text: &str, budget: &mut Budget) -> Result<Regex, EvalError> {
     let wrong = |error: PatternError| EvalError::Failed(format!("error parsing regexp: {error}"));
-    // Kubernetes' cost of a search, which is in the worst case their product.
+    // Kubernetes' cost of a search: the product of the lengths, in the worst case.
     budget.spend((text.len() / 10 + 1).saturating_mul(pattern.len() / 4 + 1))?;
     if let Some(compiled) = budget.patterns.compiled.get(pattern) {
         return Ok(compiled.clone());
@@ -121,11 +121,11 @@ pub(crate) fn searching(pattern: &str, text: &str, budget: &mut Budget) -> Resul
     Ok(compiled)
 }
 
-/// Estimates the bytes that a pattern compiles to.
+/// Estimates the size of a compiled pattern in bytes.
 fn estimate(hir: &Hir) -> u64 {
-    /// Bytes of a state of the automaton.
+    /// Size of an automaton state in bytes.
     const STATE: u64 = 32;
-    /// Bytes of a range of characters, which is a few sequences of bytes.
+    /// Size of a character range in bytes: a range consists of a few byte sequences.
     const RANGE: u64 = 90;
     let all = |parts: &[Hir]| parts.iter().map(estimate).fold(0, u64::saturating_add);
     match hir.kind() {
@@ -149,8 +149,8 @@ mod tests {
 
     use super::*;
 
-    /// Patterns that are too large are refused without being compiled, and their cost is spent: the budget of an object
-    /// pays for few of them.
+    /// A pattern that is too large must be refused without being compiled, and its cost spent: the budget of an object pays for few
+    /// of them.
     #[test]
     fn large_patterns_cost_what_they_compile_to() {
         let cost = |pattern: &str| {
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(100_000 - budget.left(), first + 100 * 2);
     }
 
-    /// The cache of patterns is bounded, whatever the budget.
+    /// The cache of patterns must be bounded regardless of the budget.
     #[test]
     fn remembered_patterns_are_bounded() {
         let mut budget = Budget::new(u64::MAX);
@@ -195,7 +195,7 @@ mod tests {
         assert!(budget.patterns.compiled.len() < 100);
     }
 
-    /// The estimate refuses nothing that compiles.
+    /// The estimate must not refuse a pattern that would compile.
     #[test]
     fn what_compiles_is_not_refused() {
         for pattern in

@@ -4,7 +4,7 @@ use crate::text;
 use crate::time::printed_duration;
 use crate::value::Val;
 
-/// A value as text, for `string()` and messages.
+/// Converts a value to text, for `string()` and messages.
 #[must_use]
 pub fn printed(value: &Val<'_>) -> String {
     match value {

@@ -28,8 +28,7 @@ impl fmt::Display for Semver {
 }
 
 impl Semver {
-    /// Parses a version; tolerant parsing accepts a leading `v`, leading zeros and missing numbers. The error says
-    /// what is wrong.
+    /// Parses a version; tolerant parsing accepts a leading `v`, leading zeros and missing numbers. The error explains the defect.
     pub(crate) fn parse(text: &str, tolerant: bool) -> Result<Self, String> {
         if tolerant { Self::strict(&normalized(text)?) } else { Self::strict(text) }
     }
@@ -73,7 +72,7 @@ impl Semver {
         Ok(Self { numbers, pre_release, build: build.unwrap_or_default().to_owned() })
     }
 
-    /// The precedence of two versions, which ignores builds.
+    /// Compares two versions by precedence, which ignores build metadata.
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
         self.numbers.cmp(&other.numbers).then_with(|| {
             match (self.pre_release.is_empty(), other.pre_release.is_empty()) {
@@ -94,7 +93,7 @@ fn is_word(part: &str) -> bool {
     part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// One of the three numbers.
+/// Parses one of the three numbers.
 fn number(text: &str, which: &str) -> Result<u64, String> {
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("Invalid character(s) found in {which} number {}", quoted(text)));
@@ -110,7 +109,7 @@ fn number(text: &str, which: &str) -> Result<u64, String> {
     })
 }
 
-/// A version in strict form: without a leading `v` and leading zeros, and with three numbers.
+/// Converts a version to strict form: without a leading `v` and leading zeros, and with three numbers.
 fn normalized(text: &str) -> Result<String, String> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts: Vec<String> = text

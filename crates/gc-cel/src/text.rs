@@ -2,9 +2,9 @@
 
 pub(crate) use gc_types::quoted;
 
-/// A double as `%g` prints it.
+/// Formats a double like `%g`.
 pub(crate) fn double(value: f64) -> String {
-    /// The exponents that are not written.
+    /// Exponents for which no exponent is written.
     const PLAIN: std::ops::Range<i32> = -4..6;
     if value.is_nan() {
         return "NaN".to_owned();
@@ -25,7 +25,7 @@ fn signed_exponent(exponent: i32) -> String {
     format!("{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
 }
 
-/// A text in double quotes, with the escapes that CEL reads.
+/// Quotes a text with double quotes and the escapes of CEL.
 pub(crate) fn cel_quoted(text: &str) -> String {
     gc_types::quoted_with(text, |c, out| out.push(c))
 }

@@ -10,14 +10,14 @@ use crate::budget::{EvalError, failed};
 
 const NANOSECONDS: i128 = 1_000_000_000;
 
-/// The first and the last second that CEL knows, since 1970: years 1 to 9999.
+/// First and last second that CEL supports, since 1970: years 1 to 9999.
 const FIRST_SECOND: i128 = -62_135_596_800;
 const LAST_SECOND: i128 = 253_402_300_799;
 
-/// A point in time between the years 1 and 9999, and the offset that its text had: it is printed with it.
+/// A point in time between the years 1 and 9999, with the offset of its text, which is kept for printing.
 #[derive(Clone, Copy, Debug)]
 pub struct Timestamp {
-    /// Since 1970.
+    /// Time since 1970.
     nanoseconds: i128,
     offset_seconds: i32,
 }
@@ -29,7 +29,7 @@ impl From<jiff::Timestamp> for Timestamp {
 }
 
 impl Timestamp {
-    /// The timestamp at a number of nanoseconds after 1970.
+    /// Creates the timestamp at a number of nanoseconds after 1970.
     pub fn from_nanoseconds(nanoseconds: i128) -> Result<Self, EvalError> {
         Self::at(nanoseconds, 0)
     }
@@ -41,12 +41,12 @@ impl Timestamp {
         Ok(Self { nanoseconds, offset_seconds })
     }
 
-    /// The timestamp at a number of seconds after 1970.
+    /// Creates the timestamp at a number of seconds after 1970.
     pub(crate) fn from_seconds(seconds: i64) -> Result<Self, EvalError> {
         Self::at(i128::from(seconds) * NANOSECONDS, 0)
     }
 
-    /// Parses a text by RFC 3339; `None` if it is none, an error if it is out of range.
+    /// Parses a text by RFC 3339; returns `None` if it has another format, and an error if it is out of range.
     pub(crate) fn parse(text: &str) -> Option<Result<Self, EvalError>> {
         let (date, rest) = text.split_once('T')?;
         let zone = rest.find(['Z', '+', '-'])?;
@@ -54,7 +54,7 @@ impl Timestamp {
         let offset_seconds = offset_of(zone)?;
         let (time, fraction) = time.split_once(['.', ',']).map_or((time, None), |(t, f)| (t, Some(f)));
         let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
-        // The hour may have one digit.
+        // The hour may have a single digit.
         let hour_digits = time.find(':').filter(|digits| matches!(digits, 1 | 2))?;
         let [hour, minute, second] = numbers(time, ':', [hour_digits, 2, 2])?;
         let nanosecond = fraction.map_or(Some(0), nanoseconds_of)?;
@@ -73,22 +73,22 @@ impl Timestamp {
         Some(Self::at(since, offset_seconds))
     }
 
-    /// The timestamp after a duration in nanoseconds.
+    /// Adds a duration in nanoseconds.
     pub(crate) fn after(self, duration: i128) -> Result<Self, EvalError> {
         Self::at(self.nanoseconds + duration, self.offset_seconds)
     }
 
-    /// The duration in nanoseconds since another timestamp.
+    /// Returns the duration in nanoseconds since another timestamp.
     pub(crate) fn since(self, other: Self) -> Result<i64, EvalError> {
         i64::try_from(self.nanoseconds - other.nanoseconds).or_else(|_| failed("integer overflow"))
     }
 
-    /// Seconds since 1970.
+    /// Returns the seconds since 1970.
     pub(crate) fn seconds(self) -> i64 {
         i64::try_from(self.nanoseconds.div_euclid(NANOSECONDS)).unwrap_or_default()
     }
 
-    /// One of the parts that functions such as `getHours` name, in the zone of this offset.
+    /// Returns a part that a function such as `getHours` names, in the zone with this offset.
     pub(crate) fn part(self, name: &str, offset_seconds: i32) -> Option<i64> {
         let (civil, year) = self.civil(offset_seconds);
         Some(match name {
@@ -106,22 +106,22 @@ impl Timestamp {
         })
     }
 
-    /// The date and time at an offset, and the year, which may be 10000.
+    /// Returns the date and time at an offset, and the year separately, because it may be 10000.
     fn civil(self, offset_seconds: i32) -> (DateTime, i64) {
-        /// The calendar repeats after this number of years, which have that number of days.
+        /// Number of years after which the calendar repeats, and their number of days.
         const CYCLE: (i64, i64) = (400, 146_097);
         const SECONDS_OF_A_DAY: i64 = 86_400;
         let local = self.nanoseconds + i128::from(offset_seconds) * NANOSECONDS;
         let seconds = i64::try_from(local.div_euclid(NANOSECONDS)).unwrap_or_default();
         let rest = i32::try_from(local.rem_euclid(NANOSECONDS)).unwrap_or_default();
-        // The civil time of the library ends with the year 9999.
+        // The library's civil time ends with the year 9999.
         let earlier = jiff::SignedDuration::new(seconds - CYCLE.1 * SECONDS_OF_A_DAY, rest);
         let civil = epoch().saturating_add(earlier);
         let year = i64::from(civil.year()) + CYCLE.0;
         (civil, year)
     }
 
-    /// The offset of a zone at this time in seconds: an IANA name, or an offset such as `-02:30`.
+    /// Returns the offset of a zone at this time, in seconds; zones are IANA names, or offsets such as `-02:30`.
     pub(crate) fn offset_in(self, zone: &str) -> Result<i32, EvalError> {
         if let Some((hours, minutes)) = zone.split_once(':') {
             let [hours, minutes] = [go_integer(hours)?, go_integer(minutes)?];
@@ -139,7 +139,7 @@ impl Timestamp {
         let Some(zone) = known.and_then(|(name, data)| TimeZone::tzif(name, data).ok()) else {
             return failed(format!("unknown time zone {zone}"));
         };
-        // The last hours of the year 9999 are beyond the table's type, and have the offset of those before.
+        // The last hours of the year 9999 exceed the table's range, and use the offset of the hours before.
         let nearest = jiff::Timestamp::from_nanosecond(self.nanoseconds).unwrap_or(jiff::Timestamp::MAX);
         Ok(zone.to_offset(nearest).seconds())
     }
@@ -187,7 +187,7 @@ fn epoch() -> DateTime {
     DateTime::constant(1970, 1, 1, 0, 0, 0, 0)
 }
 
-/// The three numbers of a date or of a time, each with its number of digits.
+/// Parses the three numbers of a date or of a time, each with its number of digits.
 fn numbers(text: &str, separator: char, digits: [usize; 3]) -> Option<[i32; 3]> {
     let mut parts = text.split(separator);
     let mut numbers = [0; 3];
@@ -199,7 +199,7 @@ fn numbers(text: &str, separator: char, digits: [usize; 3]) -> Option<[i32; 3]> 
     parts.next().is_none().then_some(numbers)
 }
 
-/// The nanoseconds of a fraction; further digits are dropped.
+/// Parses a fraction into nanoseconds; further digits are dropped.
 fn nanoseconds_of(fraction: &str) -> Option<i32> {
     const DIGITS: usize = 9;
     if fraction.is_empty() || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -209,7 +209,7 @@ fn nanoseconds_of(fraction: &str) -> Option<i32> {
     kept.parse().ok()
 }
 
-/// The offset in seconds of `Z` or `±hh:mm`.
+/// Parses `Z` or `±hh:mm` into an offset in seconds.
 fn offset_of(zone: &str) -> Option<i32> {
     let (sign, rest) = match zone.split_at_checked(1)? {
         ("Z", "") => return Some(0),
@@ -225,7 +225,7 @@ fn offset_of(zone: &str) -> Option<i32> {
     (hours <= 24 && minutes <= 60).then_some(sign * (hours * 60 + minutes) * 60)
 }
 
-/// A number with Go's message if it is none.
+/// Parses an integer; the error is Go's message.
 fn go_integer(text: &str) -> Result<i64, EvalError> {
     text.parse::<i32>().map(i64::from).or_else(|_| {
         let why = format!("strconv.Atoi: parsing {}: invalid syntax", crate::text::quoted(text));
@@ -233,7 +233,7 @@ fn go_integer(text: &str) -> Result<i64, EvalError> {
     })
 }
 
-/// A Go duration such as `1h30m` in nanoseconds.
+/// Parses a Go duration such as `1h30m` into nanoseconds.
 pub(crate) fn parse_duration(text: &str) -> Option<i64> {
     const MOST: u64 = 1 << 63;
     let (negative, mut rest) = match text.strip_prefix('-') {
@@ -282,7 +282,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<i64> {
     }
 }
 
-/// The nanoseconds of the fraction of a unit, rounded down. Digits that do not fit a number are ignored.
+/// Returns the nanoseconds of a fraction of a unit, rounded down. Digits that do not fit a number are ignored.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -297,7 +297,7 @@ fn part_of(fraction: &str, unit: u64) -> u64 {
     (value as f64 * (unit as f64 / scale)) as u64
 }
 
-/// A duration in nanoseconds as seconds, such as `1.5s`.
+/// Formats a duration in nanoseconds as seconds, such as `1.5s`.
 #[expect(clippy::cast_precision_loss, reason = "printed as Go does, from a float")]
 pub(crate) fn printed_duration(nanoseconds: i64) -> String {
     let (seconds, rest) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 /// A part of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
-    /// Its number within the tree; the numbers of a tree are dense.
+    /// Number of the node within its tree; the numbers are dense.
     pub(crate) id: usize,
-    /// Offset in bytes of the character that errors point at: an operator, a bracket, the start of anything else.
+    /// Position that errors point at, as a byte offset: an operator, a bracket, or the start of anything else.
     pub(crate) at: usize,
-    /// The expression itself.
+    /// The node's content.
     pub(crate) expression: Expression,
 }
 
@@ -24,13 +24,13 @@ pub(crate) enum Expression {
     Text(String),
     Bytes(Vec<u8>),
     Name(String),
-    /// `operand.field`, or with `?` the optional of it.
+    /// `operand.field`, or its optional with `?`.
     Select {
         operand: Box<Node>,
         field: String,
         optional: bool,
     },
-    /// `operand[index]`, or with `?` the optional of it.
+    /// `operand[index]`, or its optional with `?`.
     Index {
         operand: Box<Node>,
         index: Box<Node>,
@@ -41,7 +41,7 @@ pub(crate) enum Expression {
         operand: Box<Node>,
         field: String,
     },
-    /// A function, or a method of its target. Functions of a namespace, such as `sets.contains`, have no target.
+    /// A call of a function, or of a method with its target. Functions of a namespace, such as `sets.contains`, have no target.
     Call {
         target: Option<Box<Node>>,
         name: String,
@@ -61,7 +61,7 @@ pub(crate) enum Expression {
         name: String,
         fields: Vec<(String, Node)>,
     },
-    /// `?value` in a list, a map or an object: left out where the optional has no value.
+    /// `?value` in a list, a map or an object: left out if the optional is empty.
     Optional(Box<Node>),
     Not(Box<Node>),
     Negate(Box<Node>),
@@ -102,7 +102,7 @@ pub(crate) enum Operator {
 }
 
 impl Operator {
-    /// The name of the operator's function.
+    /// Returns the name of the operator's function.
     pub(crate) fn function(self) -> &'static str {
         match self {
             Self::Or => "_||_",
@@ -124,7 +124,7 @@ impl Operator {
 }
 
 impl Node {
-    /// The direct parts; for a call, the target comes first.
+    /// Returns the direct parts; for a call, the target comes first.
     pub(crate) fn parts(&self) -> Vec<&Node> {
         match &self.expression {
             Expression::Call { target, arguments, .. } => {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// A type.
+/// Type of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
     /// `null_type`
@@ -25,9 +25,9 @@ pub enum Type {
     Duration,
     /// `google.protobuf.Timestamp`
     Timestamp,
-    /// The type is known only when the expression is evaluated.
+    /// Type that is only known when the expression is evaluated.
     Dyn,
-    /// The type of an invalid part.
+    /// Type of an invalid part.
     Error,
     /// A type as a value.
     Type(Arc<Type>),
@@ -41,18 +41,18 @@ pub enum Type {
     Object(Arc<ObjectType>),
     /// A type of a library, such as `kubernetes.Quantity`.
     Library(&'static str),
-    /// A type that is not known yet.
+    /// Type that is not known yet.
     Unknown(u32),
 }
 
-/// An object with known fields. Types of one name are the same type.
+/// An object with known fields. Types with the same name are the same type.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectType {
-    /// Its name.
+    /// Name of the type.
     pub name: String,
-    /// Its fields, as expressions name them.
+    /// Fields, as expressions name them.
     pub fields: BTreeMap<String, Type>,
-    /// True if it may have other fields, of which nothing is known.
+    /// True if objects may have other fields, about which nothing is known.
     pub is_open: bool,
 }
 
@@ -65,25 +65,25 @@ impl PartialEq for ObjectType {
 impl Eq for ObjectType {}
 
 impl Type {
-    /// A list of elements of a type.
+    /// Creates the type of lists with elements of a type.
     #[must_use]
     pub fn list(item: Type) -> Self {
         Self::List(Arc::new(item))
     }
 
-    /// A map with keys and values of these types.
+    /// Creates the type of maps with keys and values of these types.
     #[must_use]
     pub fn map(key: Type, value: Type) -> Self {
         Self::Map(Arc::new(key), Arc::new(value))
     }
 
-    /// An optional value of a type.
+    /// Creates the type of optional values of a type.
     #[must_use]
     pub fn optional(value: Type) -> Self {
         Self::Optional(Arc::new(value))
     }
 
-    /// An object type.
+    /// Creates an object type.
     #[must_use]
     pub fn object(name: &str, fields: impl IntoIterator<Item = (String, Type)>) -> Self {
         let fields = fields.into_iter().collect();
@@ -141,18 +141,18 @@ impl fmt::Display for Type {
     }
 }
 
-/// A type with the bounds of a schema, from which costs are estimated.
+/// A type with the limits of a schema, on which cost estimates are based.
 #[derive(Clone, Debug)]
 pub struct DeclaredType {
     /// Shape of the type.
     pub shape: Shape,
     /// Maximum number of elements, entries, characters or bytes of a value.
     pub most_elements: u64,
-    /// Minimum size of a value in JSON, bytes.
+    /// Minimum size of a value in JSON, in bytes.
     pub least_bytes: u64,
 }
 
-/// The structure of a declared type.
+/// Structure of a declared type.
 #[derive(Clone, Debug)]
 pub enum Shape {
     /// A scalar, or a value of unknown structure.
@@ -165,27 +165,27 @@ pub enum Shape {
     Object(BTreeMap<String, Arc<DeclaredType>>),
 }
 
-/// Maximum size of requests in bytes: the bound of values without a bound of their own.
+/// Maximum size of requests in bytes, which limits values without a limit of their own.
 const LARGEST_REQUEST: u64 = 3 * 1024 * 1024;
 
 impl DeclaredType {
-    /// A scalar.
+    /// Declares a scalar.
     #[must_use]
     pub fn scalar(scalar: Type, most_elements: u64, least_bytes: u64) -> Self {
         Self { shape: Shape::Scalar(scalar), most_elements, least_bytes }
     }
 
-    /// A list, with this maximum number of elements or as many as a request can hold.
+    /// Declares a list with this maximum number of elements, or as many as a request can hold.
     #[must_use]
     pub fn list(item: Arc<DeclaredType>, most: Option<u64>) -> Self {
         let most = most.unwrap_or_else(|| (LARGEST_REQUEST - 2) / (item.least_bytes + 1));
         Self { shape: Shape::List(item), most_elements: most, least_bytes: 2 }
     }
 
-    /// A map, with this maximum number of entries or as many as a request can hold.
+    /// Declares a map with this maximum number of entries, or as many as a request can hold.
     #[must_use]
     pub fn map(value: Arc<DeclaredType>, most: Option<u64>) -> Self {
-        /// The size of an entry without its value.
+        /// Size of an entry without its value.
         const ENTRY: u64 = 6;
         let most = most.unwrap_or_else(|| (LARGEST_REQUEST - 2) / (value.least_bytes + ENTRY));
         Self { shape: Shape::Map(value), most_elements: most, least_bytes: 2 }
@@ -197,10 +197,10 @@ impl DeclaredType {
         LARGEST_REQUEST / (self.least_bytes + 1)
     }
 
-    /// Maximum number of bytes of a text in a request.
+    /// Maximum length of a text in a request, in bytes.
     pub const LONGEST_TEXT: u64 = LARGEST_REQUEST - 2;
 
-    /// The type without its bounds; objects are named by their path.
+    /// Returns the type without its limits; objects are named by their path.
     #[must_use]
     pub fn to_type(&self, name: &str) -> Type {
         match &self.shape {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::text::quoted;
 
-/// A URL in its parts, as written.
+/// A URL in parts, as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Url {
     text: String,
@@ -21,13 +21,12 @@ impl fmt::Display for Url {
 }
 
 impl Url {
-    /// A URL as allowed in the request line of HTTP: absolute, or a path from the root. The error says what is wrong,
-    /// as Go does.
+    /// Parses a URL as allowed in the request line of HTTP: absolute, or a path from the root. The error is Go's message.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         Self::checked(text, false).map_err(|why| format!("parse {}: {why}", quoted(text)))
     }
 
-    /// Describes an error in a URL that may be relative, in Go's words.
+    /// Describes an error in a URL that may be relative, as Go does; `None` if it is valid.
     #[must_use]
     pub fn reference_problem(text: &str) -> Option<String> {
         let text = text.split_once('#').map_or(text, |(text, _)| text);
@@ -81,7 +80,7 @@ impl Url {
         }
     }
 
-    /// Where the port begins, if there is one.
+    /// Returns the position of the port, if there is one.
     fn port_at(&self) -> Option<usize> {
         let after_brackets = self.host.rfind(']').map_or(0, |end| end + 1);
         self.host[after_brackets..].rfind(':').map(|colon| after_brackets + colon)
@@ -97,7 +96,7 @@ impl Url {
     }
 }
 
-/// The scheme in lower case, and what comes after it; without one, it is empty.
+/// Splits off the scheme, in lower case; it is empty if there is none.
 fn split_scheme(text: &str) -> Result<(String, &str), String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
     match text.find(|c: char| !is_part(c)) {
@@ -109,7 +108,7 @@ fn split_scheme(text: &str) -> Result<(String, &str), String> {
     }
 }
 
-/// The first escape that has not two digits.
+/// Returns the first escape that does not have two digits.
 fn bad_escape(text: &str) -> Option<&str> {
     text.match_indices('%').map(|(at, _)| &text[at..]).find_map(|escape| {
         let mut digits = escape.bytes().skip(1).take(2);

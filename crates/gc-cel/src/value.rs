@@ -11,24 +11,24 @@ use crate::budget::{Budget, EvalError, failed};
 use crate::text;
 use crate::time::{Timestamp, parse_duration};
 
-/// The result of an expression, or of a part of one.
+/// Result of an expression, or of a part of one.
 pub(crate) type Evaluation<'v> = Result<Val<'v>, EvalError>;
 
 /// The part of a value's schema that expressions see.
 pub trait Typing: std::fmt::Debug {
-    /// Reports whether a number is a double, even if it is whole.
+    /// Reports whether numbers are doubles, even if they are whole.
     fn is_double(&self) -> bool;
-    /// `format` of a text, if it has one.
+    /// Returns the `format` of a text, if any.
     fn format(&self) -> Option<&str>;
-    /// Reports whether it is an object with known fields: one that is null counts as missing.
+    /// Reports whether the value is an object with known fields; one that is null counts as missing.
     fn is_object(&self) -> bool;
-    /// The schema of an element of a list.
+    /// Returns the schema of a list's elements.
     fn item(&self) -> Option<&dyn Typing>;
-    /// The schema of a member of a map or an object.
+    /// Returns the schema of a member of a map or an object.
     fn field(&self, name: &str) -> Option<&dyn Typing>;
 }
 
-/// A value. Values of a document are borrowed from it.
+/// A value. Values from a document are borrowed.
 #[derive(Clone, Debug)]
 pub enum Val<'v> {
     /// `null`
@@ -45,11 +45,11 @@ pub enum Val<'v> {
     Text(Rc<str>),
     /// `bytes`
     Bytes(Rc<[u8]>),
-    /// Nanoseconds.
+    /// Duration in nanoseconds.
     Duration(i64),
     /// `timestamp`
     Timestamp(Timestamp),
-    /// Billionths of one.
+    /// Quantity in billionths.
     Quantity(i128),
     /// A URL.
     Url(Rc<crate::url::Url>),
@@ -78,7 +78,7 @@ pub enum Val<'v> {
 }
 
 impl<'v> Val<'v> {
-    /// A value of a document, typed by its schema.
+    /// Creates a value from a document, typed by its schema.
     #[must_use]
     pub fn of(value: &'v Value, schema: Option<&'v dyn Typing>) -> Self {
         match value {
@@ -93,13 +93,13 @@ impl<'v> Val<'v> {
         }
     }
 
-    /// A text.
+    /// Creates a text.
     #[must_use]
     pub fn text(text: &str) -> Self {
         Self::Text(text.into())
     }
 
-    /// A map with these entries, in their order.
+    /// Creates a map with these entries, in order.
     #[must_use]
     pub fn map(entries: Vec<(Self, Self)>) -> Self {
         Self::Map(Rc::new(entries))
@@ -109,7 +109,7 @@ impl<'v> Val<'v> {
         Self::List(Rc::new(items))
     }
 
-    /// The name of its type in messages.
+    /// Returns the name of the value's type in messages.
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         match self {
@@ -145,7 +145,7 @@ impl<'v> Val<'v> {
         matches!(self, Self::Map(_) | Self::Json(Value::Object(_), _))
     }
 
-    /// One element of a list.
+    /// Returns one element of a list.
     pub(crate) fn item(&self, index: usize) -> Option<Val<'v>> {
         match self {
             Self::List(items) => items.get(index).cloned(),
@@ -156,7 +156,7 @@ impl<'v> Val<'v> {
         }
     }
 
-    /// The elements of a list.
+    /// Returns the elements of a list.
     pub(crate) fn items(&self) -> Option<Vec<Val<'v>>> {
         match self {
             Self::List(items) => Some(items.to_vec()),
@@ -168,7 +168,7 @@ impl<'v> Val<'v> {
         }
     }
 
-    /// The entries of a map.
+    /// Returns the entries of a map.
     pub(crate) fn entries(&self) -> Option<Vec<(Val<'v>, Val<'v>)>> {
         match self {
             Self::Map(entries) => Some(entries.to_vec()),
@@ -183,7 +183,7 @@ impl<'v> Val<'v> {
         }
     }
 
-    /// The number of elements, entries, characters or bytes.
+    /// Returns the number of elements, entries, characters or bytes.
     pub(crate) fn size(&self) -> Option<usize> {
         match self {
             Self::List(items) => Some(items.len()),
@@ -196,7 +196,7 @@ impl<'v> Val<'v> {
         }
     }
 
-    /// A part of a value: an item, a member, or nothing.
+    /// Returns a part of a value: an item or a member, or `None` if it is absent.
     pub(crate) fn part(&self, key: &Val<'v>) -> Result<Option<Val<'v>>, EvalError> {
         if self.is_list() {
             return Ok(index_of(key)?.and_then(|index| self.item(index)));
@@ -204,7 +204,7 @@ impl<'v> Val<'v> {
         Ok(self.member(key))
     }
 
-    /// The member of a map; `None` if there is none, or it is not a map.
+    /// Returns a member of a map; `None` if it is absent, or the value is not a map.
     pub(crate) fn member(&self, key: &Val<'v>) -> Option<Val<'v>> {
         match (self, key) {
             (Self::Json(Value::Object(map), schema), Self::Text(name)) => map
@@ -219,7 +219,7 @@ impl<'v> Val<'v> {
         }
     }
 
-    /// Reports whether two values are equal. Each comparison costs.
+    /// Reports whether two values are equal. Each comparison of parts costs.
     pub(crate) fn equals(&self, other: &Val<'v>, budget: &mut Budget) -> Result<bool, EvalError> {
         budget.spend(1)?;
         match (self, other) {
@@ -255,7 +255,7 @@ impl<'v> Val<'v> {
         Ok(self.is_same(other))
     }
 
-    /// Reports whether two values without parts are equal.
+    /// Reports whether two scalar values are equal.
     fn is_same(&self, other: &Val<'v>) -> bool {
         match (self, other) {
             (Self::Null, Self::Null) => true,
@@ -267,7 +267,7 @@ impl<'v> Val<'v> {
         }
     }
 
-    /// The index of the first item that equals this.
+    /// Returns the index of the first item that equals this value.
     pub(crate) fn place_in(
         &self,
         items: &[Val<'v>],
@@ -300,7 +300,7 @@ impl<'v> Val<'v> {
         }
     }
 
-    /// The order of two values, if they have one.
+    /// Compares two values, if they have an order.
     pub(crate) fn compare(&self, other: &Val<'v>) -> Option<Ordering> {
         match (self, other) {
             (Self::Bool(a), Self::Bool(b)) => Some(a.cmp(b)),
@@ -336,7 +336,7 @@ impl<'v> Val<'v> {
     }
 }
 
-/// The index that a value stands for: a whole number of any type; `None` if no list has that many items.
+/// Returns the index that a value stands for, which may be a whole number of any type; `None` if no list has that many items.
 fn index_of(key: &Val<'_>) -> Result<Option<usize>, EvalError> {
     #[expect(clippy::cast_possible_truncation, reason = "a whole number within the range of the type")]
     let index = match key {

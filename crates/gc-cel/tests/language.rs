@@ -1,9 +1,9 @@
-//! Tables of expressions with their values and errors, as an API server with cel-go 0.26 answers them.
+//! Tables of expressions with their values and errors, recorded from an API server with cel-go 0.26.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use gc_cel::{Budget, Environment, EvalError, Program, Scope, printed};
 
-/// The value of a checked expression with its type, or its error.
+/// Returns the value of a checked expression with its type, or its error.
 fn outcome(text: &str) -> String {
     let program = match Program::check(text, &Environment::default(), None) {
         Ok(checked) => checked.program,
@@ -40,7 +40,7 @@ fn literals() {
         ("{'a': 1}. ? a.value()", "int 1"),
         (r"b'\u00e9'", r"refused: 1:1: Syntax error: token recognition error at: 'b'\'"),
         ("while", "refused: 1:1: reserved identifier: while"),
-        // Of a repeated key, the last one counts.
+        // Of a repeated key, the last one wins.
         ("{1: 'a', 2: 'b', 1: 'c'}", "map {2: b, 1: c}"),
         ("[?optional.of(1), 2, ?optional.none()]", "list [1, 2]"),
         ("[?dyn(1)]", "error: cannot initialize optional list element from non-optional value 1"),
@@ -369,7 +369,7 @@ fn urls_versions_and_formats() {
     compare(&table);
 }
 
-/// One list or text that occurs a thousand times: its copies used to be made before they were paid for.
+/// Regression test: copies of a list or text that occurs a thousand times used to be made before they were charged.
 #[test]
 fn what_is_contained_many_times_costs_before_it_is_copied() {
     let document = serde_json::json!({"many": vec![0; 1_000], "long": "x".repeat(100_000)});
