@@ -1,5 +1,5 @@
-//! Answers of a running server or collector: with the rights of the asking user, from its graph where it has one, by
-//! the same code as on the command line.
+//! Answers given by a running server or collector: with the permissions of the requesting user, from its graph if it has one, and
+//! by the same code as on the command line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::stuck;
 use crate::subject::{ConfirmedPlan, Subject};
 use crate::target::NamedObject;
 
-/// Answers an inquiry from what a gatherer reads.
+/// Answers a query from what a gatherer reads.
 pub async fn answer(
     gatherer: &Gatherer,
     inquiry: QueryRequest,
@@ -99,7 +99,7 @@ fn named(gatherer: &Gatherer, objects: Vec<Subject>) -> anyhow::Result<Vec<Named
     named.collect()
 }
 
-/// Reads for one user beside a graph, of which the user is shown what the user may list.
+/// Creates a gatherer for one user beside a graph, of which it uses only what the user may list.
 pub async fn gatherer(
     client: ApiClient,
     resident: Option<Arc<dyn Resident>>,

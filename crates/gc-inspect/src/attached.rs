@@ -1,4 +1,4 @@
-//! Questions to a running server or collector: how they are sent, and what comes back. [`super::answering`] answers them.
+//! Queries to a running server or collector: how they are sent, and what comes back. [`super::answering`] answers them.
 
 use std::io::IsTerminal as _;
 
@@ -18,10 +18,10 @@ use crate::output::{Answer, Output};
 use crate::subject::{ConfirmedPlan, Subject};
 use crate::target::NamedObject;
 
-/// Where servers and collectors are asked.
+/// Path of the query API on servers and collectors.
 const PATH: &str = "/kubegc/v1/ask";
 
-/// Objects that one question is about at most; the command line answers questions about more by itself.
+/// Maximum number of objects in one query; the command line answers larger questions by itself.
 pub(crate) const MAXIMUM_SUBJECTS: usize = 20;
 
 /// Flags that select the answering process.
@@ -35,18 +35,18 @@ pub struct AttachFlags {
     pub no_collector: bool,
 }
 
-/// A question, and the form that its answer is to have.
+/// A query, with the form of its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct QueryRequest {
-    /// The form of its answer.
+    /// Form of the answer.
     pub form: Form,
     /// The question.
     pub question: Query,
 }
 
 impl QueryRequest {
-    /// A question whose answer is shown so; `None` if collectors do not answer it.
+    /// Creates a query whose answer fits this output; `None` if collectors do not produce that form.
     #[must_use]
     pub fn new(output: &Output, question: Query) -> Option<Self> {
         let form = form_of(output)?;
@@ -54,19 +54,19 @@ impl QueryRequest {
     }
 }
 
-/// The forms of answers.
+/// Forms of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Form {
-    /// Data.
+    /// JSON data.
     Value,
     /// Lines for people.
     Text,
-    /// The same with more columns, and nothing folded.
+    /// Lines for people with more columns, and nothing folded.
     Wide,
     /// `resource/name` of each object.
     Names,
-    /// Nodes and edges.
+    /// Nodes and edges, for drawings.
     Graph,
 }
 
@@ -78,7 +78,7 @@ pub enum Query {
     Stuck {
         /// Only in this namespace; empty for all.
         namespace: String,
-        /// Only for at least this time.
+        /// Only what has been stuck for at least this long.
         at_least: String,
     },
     /// Dependents of these objects.
@@ -87,13 +87,13 @@ pub enum Query {
         objects: Vec<Subject>,
         /// True if the trees lead to owners.
         owners: bool,
-        /// Levels; what is below is counted.
+        /// Number of levels; objects further below are counted.
         depth: Option<usize>,
         /// True if nothing is folded.
         #[serde(default)]
         full: bool,
     },
-    /// Why these objects are, or are not, deleted.
+    /// Reasons why these objects are, or are not, deleted.
     Why {
         /// The objects.
         objects: Vec<Subject>,
@@ -102,12 +102,12 @@ pub enum Query {
     Plan {
         /// The objects.
         objects: Vec<Subject>,
-        /// The propagation policy: `background`, `foreground` or `orphan`.
+        /// Propagation policy: `background`, `foreground` or `orphan`.
         policy: String,
         /// True if every object is listed.
         full: bool,
     },
-    /// Problems of the objects: stuck ones, and remains.
+    /// Problems of the objects: stuck ones, and leftovers.
     Doctor {
         /// Only in this namespace; empty for all.
         namespace: String,
@@ -115,7 +115,7 @@ pub enum Query {
 }
 
 impl Query {
-    /// Returns the objects that it is about; none for questions about a scope.
+    /// Returns the objects of the query; none for queries about a scope.
     #[must_use]
     pub fn subjects(&self) -> &[Subject] {
         match self {
@@ -129,13 +129,13 @@ impl Query {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueryResponse {
-    /// In the form that was asked for.
+    /// Answer in the requested form.
     answer: Value,
     /// Resources that could not be read.
     pub unseen: Vec<String>,
-    /// True if something is stuck or wrong, or would get stuck.
+    /// True if something is stuck or wrong, or would become stuck.
     pub found: bool,
-    /// Confirmation of a deletion by this plan; only of plans for one object.
+    /// Confirmation of the planned deletion; only for plans of one object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<Confirmation>,
 }
@@ -147,12 +147,12 @@ pub struct Confirmation {
     /// The plan that was shown.
     #[serde(flatten)]
     pub confirmed: ConfirmedPlan,
-    /// True if so much is deleted that the name has to be typed.
+    /// True if enough objects are deleted that the name has to be typed.
     pub needs_name: bool,
 }
 
 impl QueryResponse {
-    /// Puts an answer into a form.
+    /// Converts an answer to a form.
     pub fn new(answer: &impl Answer, form: Form, unseen: Vec<String>, found: bool) -> anyhow::Result<Self> {
         let text = |is_wide| {
             let mut out = Vec::new();
@@ -169,14 +169,14 @@ impl QueryResponse {
         Ok(Self { answer, unseen, found, confirm: None })
     }
 
-    /// Reports whether one of these words is in it.
+    /// Reports whether one of these words is among them.
     #[must_use]
     pub fn mentions_any(&self, words: &[&str]) -> bool {
         let text = self.answer.to_string();
         words.iter().any(|word| text.contains(word))
     }
 
-    /// The lines of an answer for people, with what could not be seen.
+    /// Returns the lines of an answer for people, followed by what could not be read.
     pub fn lines_with_unseen(&self) -> Vec<String> {
         let lines = self.answer.as_str().unwrap_or_default().lines().map(str::to_owned);
         lines.chain(warnings(&self.unseen)).collect()
@@ -188,7 +188,7 @@ pub fn warnings(unseen: &[String]) -> impl Iterator<Item = String> {
     unseen.iter().map(|unseen| format!("warning: {unseen}"))
 }
 
-/// An answer is shown as if it had been made here.
+/// Prints the answer of another process like one of this process.
 impl Answer for QueryResponse {
     fn value(&self) -> Value {
         self.answer.clone()
@@ -196,7 +196,7 @@ impl Answer for QueryResponse {
 
     fn text(&self, _: bool, out: &mut Vec<u8>) -> anyhow::Result<()> {
         let text = self.answer.as_str().unwrap_or_default();
-        // The other process knows nothing of this one's flags.
+        // The other process does not know this one's flags.
         let shown = |line: &&str| screen::has_headings() || !screen::is_headings(line);
         text.split_inclusive('\n').filter(shown).for_each(|line| out.extend_from_slice(line.as_bytes()));
         Ok(())
@@ -211,7 +211,7 @@ impl Answer for QueryResponse {
     }
 }
 
-/// The form that an output needs; `None` if no collector makes it.
+/// Returns the form that an output needs; `None` if collectors do not produce it.
 fn form_of(output: &Output) -> Option<Form> {
     Some(match output {
         Output::Text => Form::Text,
@@ -223,7 +223,7 @@ fn form_of(output: &Output) -> Option<Form> {
     })
 }
 
-/// Converts named objects to those of questions.
+/// Converts named objects to subjects of queries.
 #[must_use]
 pub fn subjects(named: &[NamedObject]) -> Vec<Subject> {
     let subject = |named: &NamedObject| Subject {
@@ -235,7 +235,7 @@ pub fn subjects(named: &[NamedObject]) -> Vec<Subject> {
 }
 
 impl AttachFlags {
-    /// Asks the collector that is named, or the server if it answers questions; `None` if it does not.
+    /// Queries the named collector, or the server if it answers queries; otherwise returns `None`.
     pub async fn ask(
         &self,
         access: &Access,
@@ -253,7 +253,7 @@ impl AttachFlags {
         }
     }
 
-    /// The page that is asked, if one is: that of the collector that is named, or the server itself.
+    /// Returns a client for the query API, if there is one to ask: that of the named collector, or of the server itself.
     pub async fn page(&self, access: &Access, client: &ApiClient) -> anyhow::Result<Asks> {
         if self.no_collector {
             return Ok(Asks::Nobody);
@@ -263,26 +263,26 @@ impl AttachFlags {
     }
 }
 
-/// Process to ask before the cluster is listed.
+/// Process to query before the cluster is listed.
 #[derive(Clone)]
 pub enum Asks {
-    /// A collector that was named, and has to answer.
+    /// A named collector, which must answer.
     Collector(ApiClient),
-    /// The API server, which may have no such API.
+    /// The API server, which may not support queries.
     Server(ApiClient),
-    /// No API: the objects are listed.
+    /// No process; the objects are listed.
     Nobody,
 }
 
-/// Result of an inquiry.
+/// Result of a query.
 pub enum Reply {
     /// An answer.
     Answered(Box<QueryResponse>),
-    /// Nothing, with a status and why.
+    /// No answer, with a status and a reason.
     Refused(StatusCode, String),
 }
 
-/// Sends an inquiry.
+/// Sends a query.
 pub async fn send(asked: &ApiClient, inquiry: &QueryRequest) -> anyhow::Result<Reply> {
     let inquiry = serde_json::to_value(inquiry)?;
     if inquiry.to_string().len() > MAXIMUM_ORDER_BYTES {
@@ -299,14 +299,14 @@ pub async fn send(asked: &ApiClient, inquiry: &QueryRequest) -> anyhow::Result<R
     Ok(Reply::Refused(answer.head.status, preflight::message(&answer)))
 }
 
-/// Says who has answered, to people: a script may read both streams as one.
+/// Tells people on a terminal who has answered. A script may read both streams as one, so it gets no such line.
 fn say_who_answered(asked: &ApiClient) {
     if std::io::stderr().is_terminal() {
         gc_process::screen::complain!("answered by {}", asked.address());
     }
 }
 
-/// Asks a collector that was named, and has to answer.
+/// Queries a named collector, which must answer.
 async fn named_collector(collector: &ApiClient, inquiry: &QueryRequest) -> anyhow::Result<QueryResponse> {
     match send(collector, inquiry).await? {
         Reply::Answered(answered) => {
@@ -317,7 +317,7 @@ async fn named_collector(collector: &ApiClient, inquiry: &QueryRequest) -> anyho
     }
 }
 
-/// Asks whoever may know no such questions; the cluster is listed where there is no answer.
+/// Queries a process that may not support queries; if there is no answer, the caller lists the cluster.
 pub(crate) async fn if_it_answers(
     asked: &ApiClient,
     inquiry: &QueryRequest,
@@ -333,7 +333,7 @@ pub(crate) async fn if_it_answers(
         return Ok(None);
     }
     let (address, code) = (asked.address(), status.as_u16());
-    // A question that is wrong is wrong everywhere.
+    // A malformed query would be refused everywhere.
     if status == StatusCode::BAD_REQUEST {
         bail!("{address}: {code}: {message}");
     }
@@ -341,8 +341,8 @@ pub(crate) async fn if_it_answers(
     Ok(None)
 }
 
-/// The answer of the collector that is named, or of the server if it answers questions. The address that was named may be that
-/// of the metrics and the journal alone.
+/// Returns the answer of the named collector, or of the server if it answers queries. The given address may be that of the metrics
+/// and the journal only.
 pub async fn of_whoever_answers(
     (collector, lease): (&CollectorFlags, &LeaseName),
     access: &Access,
@@ -362,9 +362,9 @@ pub async fn of_whoever_answers(
 /// Reports whether a status only means that the cluster has to be listed.
 #[must_use]
 pub fn has_no_answer(status: StatusCode) -> bool {
-    // A server without the path refuses it to users who may not ask for everything; an older one has no such question.
+    // A server without this path refuses it to users who may not access every path; an older server does not know the query.
     let has_no_such_path =
         [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN, StatusCode::METHOD_NOT_ALLOWED].contains(&status);
-    // There is no answer, for example because there is no such object, which is said here; or the question is too long.
+    // For example, the object does not exist, which the command reports itself, or the query is too long.
     has_no_such_path || [StatusCode::BAD_GATEWAY, StatusCode::PAYLOAD_TOO_LARGE].contains(&status)
 }

@@ -1,5 +1,5 @@
-//! Deletions in the audit log of kube-apiserver: JSON lines, `Event` of `audit.k8s.io/v1`. The file is read once,
-//! from beginning to end, with one line in memory.
+//! Deletions in the audit log of kube-apiserver: JSON lines, `Event` of `audit.k8s.io/v1`. Reads the file once from beginning to
+//! end, holding one line in memory.
 
 mod history;
 
@@ -17,33 +17,33 @@ use crate::removed_type as gone_type;
 use crate::removed_type::Ambiguous;
 use history::{Deletion, History, Relation};
 
-/// Longest line that is understood. A request body is at most 3 MiB, and a line has it and the answer.
+/// Maximum length of a line. A request body is at most 3 MiB, and a line contains it and the response.
 const LONGEST_LINE_BYTES: usize = 16 << 20;
-/// Resources that a word may mean of which deletions are remembered.
+/// Maximum number of resources with a matching name whose deletions are kept.
 const RESOURCES: usize = 100;
-/// Users that empty namespaces: the cause of their deletions is the deletion of the namespace.
+/// Resource of namespaces, whose deletion is the cause when their contents are deleted.
 const NAMESPACES: (&str, &str) = ("", "namespaces");
 
-/// Begins a line about something that deleted the object only if it existed.
+/// Prefix of a line about a request that deleted the object only if it existed.
 pub(crate) const DOUBTFUL: &str = "if it existed then: ";
 
-/// The resource of an object.
+/// Resource of an object, as the user named it.
 #[derive(Clone, Debug)]
 pub(crate) enum CalledResource {
     /// Group and plural name.
     Exactly(String, String),
-    /// As somebody has typed it, where the server does not serve it.
+    /// A word typed by the user that the server does not serve.
     Word(String),
 }
 
-/// The object whose deletion is looked for.
+/// The object whose deletion is searched for.
 #[derive(Clone, Debug)]
 pub(crate) struct WantedObject {
     pub(crate) resource: CalledResource,
-    /// Empty at cluster scope; `None` for any.
+    /// Namespace; empty at cluster scope, `None` for any.
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
-    /// Deletions before this time were of another object with the name.
+    /// Earlier deletions were of another object with the same name.
     pub(crate) created: Option<Timestamp>,
 }
 
@@ -88,7 +88,7 @@ struct ObjectRef {
 #[serde(default)]
 struct Status {
     code: u16,
-    /// `Success` without an object: it is gone.
+    /// `Success` without an object means that it is gone.
     status: String,
 }
 
@@ -99,7 +99,7 @@ struct RequestObject {
     propagation_policy: String,
 }
 
-/// The objects of an answer: the one that was deleted, or those of a list.
+/// Objects in a response: the deleted one, or those of a list.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct ResponseObject {
@@ -130,28 +130,27 @@ struct Owner {
 /// Findings about each object.
 #[derive(Debug, Default)]
 pub(crate) struct SearchResult {
-    /// For each object, what people should know: its own deletion, and that of its namespace. An error if it is not clear
-    /// which object is meant.
+    /// Lines for people about each object: its own deletion, and that of its namespace. An error if the object's type is ambiguous.
     pub(crate) lines: Vec<Result<Vec<String>, Ambiguous>>,
-    /// Lines that are no events of an audit log.
+    /// Number of lines that are not events of an audit log.
     pub(crate) malformed: u64,
 }
 
 /// Last events about one object.
 #[derive(Default)]
 struct Last {
-    /// By resource: what the type of the object is called may fit several.
+    /// Histories by resource, because the name of the object's type may match several.
     own: BTreeMap<String, History>,
     of_namespace: Option<(Timestamp, String)>,
 }
 
-/// Reads the log for these objects.
+/// Searches the log for these objects.
 pub(crate) fn search(file: &Path, wanted: &[WantedObject]) -> anyhow::Result<SearchResult> {
     let opened = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
     read(BufReader::new(opened), wanted).with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// The same for lines from anywhere.
+/// Reads lines from any source.
 pub(crate) fn read(lines: impl BufRead, wanted: &[WantedObject]) -> std::io::Result<SearchResult> {
     let mut last: Vec<Last> = wanted.iter().map(|_| Last::default()).collect();
     let mut malformed = 0;
@@ -164,7 +163,7 @@ pub(crate) fn read(lines: impl BufRead, wanted: &[WantedObject]) -> std::io::Res
             Ok(event) if event.kind == "Event" => {
                 wanted.iter().zip(&mut last).for_each(|(wanted, last)| event.note(wanted, last));
             }
-            // The server is in the middle of its last line.
+            // The server is still writing its last line.
             Err(_) if matches!(line, Line::Torn(_)) => {}
             Ok(_) | Err(_) => malformed += 1,
         }
@@ -174,7 +173,7 @@ pub(crate) fn read(lines: impl BufRead, wanted: &[WantedObject]) -> std::io::Res
 }
 
 impl Last {
-    /// Returns the history of the object whose resource an event names; `None` for one resource too many.
+    /// Returns the history for the resource of an event; `None` if there are too many resources already.
     fn own(&mut self, event: &Event) -> Option<&mut History> {
         let ObjectRef { api_group, resource, .. } = &event.object_ref;
         let resource = gc_types::group_resource(api_group, resource);
@@ -182,7 +181,7 @@ impl Last {
         has_room.then(|| self.own.entry(resource).or_default())
     }
 
-    /// The deletion of the namespace is the cause of what happened after it.
+    /// Returns the lines about the object. The deletion of its namespace is the cause of everything that happened after it.
     fn lines(mut self, wanted: &WantedObject) -> Result<Vec<String>, Ambiguous> {
         self.own.retain(|_, history| history.has_deletion());
         let (own, guess) = match &wanted.resource {
@@ -196,7 +195,7 @@ impl Last {
         };
         let (began, own) = own.and_then(History::end).unzip();
         let of_namespace = self.of_namespace.filter(|(at, _)| began.is_none_or(|began| *at <= began));
-        // It is the cause of what was deleted after it; of anything else, only if the object was there.
+        // The namespace's deletion is certainly the cause of later deletions; otherwise only if the object still existed.
         let of_namespace = of_namespace.map(|(_, line)| match &own {
             Some(_) => line,
             None => format!("{DOUBTFUL}{line}"),
@@ -207,10 +206,10 @@ impl Last {
 }
 
 impl Event {
-    /// Takes the event if it is about the object, or a deletion of its namespace.
+    /// Records the event if it is about the object, or deletes its namespace.
     fn note(&self, wanted: &WantedObject, last: &mut Last) {
         let Some(at) = self.request_received_timestamp.or(self.stage_timestamp) else { return };
-        // The moment is written in seconds.
+        // The time is written in seconds.
         if !self.is_done() || wanted.created.is_some_and(|created| at < created) {
             return;
         }
@@ -240,7 +239,7 @@ impl Event {
         }
     }
 
-    /// Reports whether the server did what was requested, and not only for a try.
+    /// Reports whether the server carried out the request, which must not be a dry run.
     fn is_done(&self) -> bool {
         let is_dry = self.request_uri.contains("dryRun=")
             || self.request_object.as_ref().is_some_and(|options| !options.dry_run.is_empty());
@@ -261,12 +260,12 @@ impl Event {
         (self.object_ref.api_group.as_str(), self.object_ref.resource.as_str()) == NAMESPACES
     }
 
-    /// The namespace of the object. kube-apiserver says of a namespace that it is in itself.
+    /// Returns the namespace of the object. kube-apiserver records a namespace as being in itself.
     fn namespace(&self) -> &str {
         if self.is_about_namespace() { "" } else { &self.object_ref.namespace }
     }
 
-    /// Reports whether it is about objects of the type, where the object is.
+    /// Reports whether it is about the type and the namespace of the wanted object.
     fn is_of_type(&self, wanted: &WantedObject) -> bool {
         let ObjectRef { resource, api_group, .. } = &self.object_ref;
         let is_called = match &wanted.resource {
@@ -278,7 +277,7 @@ impl Event {
         is_called && wanted.namespace.as_ref().is_none_or(|wanted| wanted == self.namespace())
     }
 
-    /// Returns the relation of the event to the object, if any.
+    /// Returns how the event relates to the object, if at all.
     fn about(&self, wanted: &WantedObject) -> Option<Relation> {
         if !self.is_of_type(wanted) {
             return None;
@@ -331,7 +330,7 @@ impl Event {
         format!("{who} at {at}: {what}{owned}{program}{from}{policy} (audit log)")
     }
 
-    /// The propagation policy, which the options say, or the request's parameters.
+    /// Returns the propagation policy from the options or the request's parameters.
     fn policy(&self) -> Option<&str> {
         let of_options = self.request_object.as_ref().map(|options| options.propagation_policy.as_str());
         let of_request = self.parameters().find(|(name, _)| *name == "propagationPolicy");
@@ -356,7 +355,7 @@ impl Event {
     }
 }
 
-/// A value of a query string, without escapes. What is not a text then stays as it is.
+/// Decodes a value of a query string; a result that is not text is left encoded.
 fn unescaped(value: &str) -> String {
     let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
     let (mut bytes, mut rest) = (Vec::new(), value.as_bytes());
@@ -411,7 +410,7 @@ mod tests {
         (searched.lines.remove(0).unwrap(), searched.malformed)
     }
 
-    /// After a deletion by alice, whose object may have been gone at once or not.
+    /// Later events must not hide alice's deletion, whether or not it removed the object immediately.
     #[test]
     fn the_deletion_that_began_the_end_counts() {
         let other = |resource: &str, namespace: &str, name: &str| json!({"objectRef": {"resource": resource, "namespace": namespace, "name": name}});
@@ -426,7 +425,8 @@ mod tests {
         let evicted = "eviction of pods/web in shop with kubectl/v1.36.2 from 10.0.0.1";
         let by_eve = "eve (impersonated by bob) at 2026-09-21 14:02:00Z: DELETE of pods/web in shop with kubectl/v1.36.2, \
                       propagationPolicy Foreground (audit log)";
-        // Each event with what is said besides alice's request, or in its place if her object was gone at once.
+        // Each event with the lines that it adds to alice's request, or that replace it if her request removed the object
+        // immediately.
         for (event, [besides, in_place]) in [
             (event(2, "bob", &json!({})), [format!("again: {}", bob(asked)), bob(asked)]),
             (event(2, "alice", &json!({})), [String::new(), bob(asked).replace("bob", "alice")]),
@@ -501,7 +501,7 @@ mod tests {
         }
     }
 
-    /// Lines of the log of a real kube-apiserver with kube-controller-manager: in `meta` of the level Metadata, in `rr`
+    /// Lines from the log of a real kube-apiserver with kube-controller-manager: `meta` has level Metadata, `rr` has
     /// RequestResponse. Users and addresses were replaced.
     #[test]
     fn a_real_log_names_who_when_and_with_what() {
@@ -573,7 +573,7 @@ mod tests {
                      ReplicaSet/bg-86bcd9bc6f {manager}, propagationPolicy Background"
                 )],
             ),
-            // The namespace was emptied later; it was gone by then.
+            // The namespace was emptied later; this object was gone by then.
             (
                 ("configmaps/plain", "meta"),
                 vec![format!(
@@ -588,7 +588,7 @@ mod tests {
                     of_namespace("meta"),
                 ],
             ),
-            // Here the answer says which ones it were.
+            // Here the response lists the deleted objects.
             (("configmaps/coll-2", "rr"), vec![format!("{} {curl}", selected("rr"))]),
             (
                 ("configmaps/script", "rr"),
@@ -601,7 +601,7 @@ mod tests {
                 ("pods/ev", "meta"),
                 vec![format!("alice at 2026-11-25 15:15:05Z: eviction of pods/ev in meta {curl}")],
             ),
-            // The first of several tries.
+            // The first of several attempts counts.
             (("pods/j-t8t4b", "meta"), vec![emptied(20, "pods", "meta"), of_namespace("meta")]),
             (
                 ("configmaps/kept", "rr"),
@@ -611,7 +611,7 @@ mod tests {
                 ],
             ),
             (("namespaces/rr", ""), vec![of_namespace("rr")]),
-            // Nothing says that it existed.
+            // Nothing shows that it existed.
             (("configmaps/never", "rr"), vec![format!("{DOUBTFUL}{}", of_namespace("rr"))]),
         ];
         let all: Vec<WantedObject> = table.iter().map(|(object, _)| wanted(*object)).collect();
@@ -640,7 +640,7 @@ mod tests {
         let (found, _) = found(&lines[..2], pod());
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with(controller) && found[1].starts_with("alice at"), "{found:?}");
-        // That of a later namespace with the name is not.
+        // A later namespace of the same name is unrelated.
         assert_eq!(self::found(&lines[1..], pod()).0.len(), 1);
     }
 
@@ -674,7 +674,7 @@ mod tests {
         for (word, expected) in
             [("wg", 2), ("widget", 1), ("widgets.example.com", 1), ("gadget", 0), ("dg", 0)]
         {
-            // A guess is said.
+            // A guess is reported as such.
             assert_eq!(found(&lines, wanted(word)).0.len(), expected, "{word}");
         }
         let other = json!({"objectRef": {"resource": "wagons", "apiGroup": "example.com", "namespace": "shop", "name": "x"}});

@@ -1,4 +1,4 @@
-//! Connection to a collector's pages: without protection on its own machine, elsewhere over TLS with a token.
+//! Connection to a collector's pages: without TLS on its own machine, elsewhere over TLS with a token.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -14,12 +14,12 @@ use gc_process::lease::election::host;
 use gc_process::{UsageError, preflight};
 use serde_json::Value;
 
-/// Maximum wait for a collector that was not named.
+/// Timeout for a collector that was not named.
 pub(crate) const GUESS_PATIENCE: Duration = Duration::from_secs(2);
-/// The certificate of a collector is issued for this name among others, wherever it runs.
+/// A name for which every collector's certificate is issued, wherever it runs.
 const SERVER_NAME: &str = "localhost";
 
-/// The port of a pod at which the pages of a collector are, as the manifests name it, and what it is without that name.
+/// Name that the manifests give to the pod port with the collector's pages, and the port's default number.
 const PAGES_PORT_NAME: &str = "metrics";
 const PAGES_PORT: u16 = 10_357;
 
@@ -41,8 +41,9 @@ impl CollectorFlags {
         self.collector.is_some()
     }
 
-    /// A client of the collector that was named, if one was. What verifies its certificate is on the Lease. On a loopback
-    /// address a collector may serve without TLS, whatever the Lease says of the one that leads: that is tried first.
+    /// Returns a client for the named collector, if there is one. The Lease has the certificate authority for it. On a loopback
+    /// address, a client without TLS is tried first, since a collector there may serve without TLS whatever the leader's Lease
+    /// says.
     pub async fn connect(&self, access: &Access, lease: &LeaseName) -> Result<Option<ApiClient>> {
         let Some(address) = &self.collector else { return Ok(None) };
         if self.collector_certificate_authority.is_none() && is_plain(address).await {
@@ -54,7 +55,7 @@ impl CollectorFlags {
         }
     }
 
-    /// A client of the page of the collector that was named, if one was. It is never asked without TLS.
+    /// Returns a client for the page of the named collector, if there is one. Always uses TLS.
     pub async fn connect_to_page(&self, access: &Access, lease: &LeaseName) -> Result<Option<ApiClient>> {
         let Some(address) = &self.collector else { return Ok(None) };
         let client = self.over_tls(address, access, lease).await?;
@@ -72,7 +73,7 @@ impl CollectorFlags {
         UsageError::new(format!("--collector {address}: {}", preflight::one_line(error)))
     }
 
-    /// A client with the credentials of the flags; nothing if it is not known what verifies the collector's certificate.
+    /// Returns a client with the credentials of the flags; `None` if the certificate authority of the collector is not known.
     async fn over_tls(&self, address: &str, access: &Access, lease: &LeaseName) -> Result<Option<ApiClient>> {
         if let Some(file) = &self.collector_certificate_authority {
             let pem = std::fs::read(file).map_err(|error| {
@@ -89,7 +90,7 @@ impl CollectorFlags {
     }
 }
 
-/// Reports whether HTTP is served without TLS at this loopback address. No credentials are sent to find out.
+/// Reports whether HTTP is served without TLS at this loopback address. Sends no credentials to find out.
 async fn is_plain(address: &str) -> bool {
     let is_loopback = address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
         || address.rsplit_once(':').is_some_and(|(host, _)| host == SERVER_NAME);
@@ -99,52 +100,52 @@ async fn is_plain(address: &str) -> bool {
     let Ok(client) = ApiClient::plain(address) else { return false };
     let request = preflight::request(http::Method::GET, "/healthz", None);
     let answered = tokio::time::timeout(GUESS_PATIENCE, client.call(request)).await;
-    // A server with TLS ends the connection, or answers that the request is a bad one.
+    // A server with TLS closes the connection, or answers that the request is bad.
     matches!(answered, Ok(Ok(answer)) if answer.head.status != http::StatusCode::BAD_REQUEST)
 }
 
-/// Reads the leader's address from the Lease; `None` where it serves without TLS, or the Lease cannot be read.
+/// Reads the leader's certificate authority from the Lease; `None` if it serves without TLS or the Lease cannot be read.
 async fn of_lease(access: &Access, lease: &LeaseName) -> Option<String> {
     let client = access.connect().await.ok()?;
     let lease = control::read(&client, lease).await.ok().flatten()?;
     lease["metadata"]["annotations"][PAGES_AUTHORITY].as_str().map(str::to_owned)
 }
 
-/// A collector that leads and whose pages are not in reach: why.
+/// Reason why the pages of the leading collector cannot be reached.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OutOfReach {
     /// The leader is unknown.
     #[error("whether a collector leads cannot be seen: {0}")]
     LeaseUnread(String),
-    /// Its pages are for its own machine, which is another one.
+    /// Its pages are served only on its own machine, which is another one.
     #[error("the collector {holder} shows its journal only on its own machine{}; ask there", at(.address.as_ref()))]
     OnItsMachine {
         /// Holder of the Lease.
         holder: String,
-        /// Where they are, if the Lease says it.
+        /// Their address, if the Lease has it.
         address: Option<SocketAddr>,
     },
-    /// Its pages are on this machine, and do not answer.
+    /// Its pages are on this machine, but do not answer.
     #[error("the collector {holder} on this machine does not answer at {address}: {why}")]
     Silent {
         /// Holder of the Lease.
         holder: String,
-        /// Where its pages are.
+        /// Address of its pages.
         address: String,
         /// Failure of the request.
         why: String,
     },
-    /// It runs in no pod that can be read.
+    /// It does not run in a pod that can be read.
     #[error(
         "the collector {holder} keeps a journal, and {why}; name its address with --collector ADDRESS:PORT"
     )]
     NotInAPod {
         /// Holder of the Lease.
         holder: String,
-        /// The reason.
+        /// Reason.
         why: String,
     },
-    /// It answers, and shows nothing to this user.
+    /// It refuses this user.
     #[error("{0}")]
     Refused(String),
     /// Its address does not answer from here.
@@ -157,7 +158,7 @@ pub(crate) enum OutOfReach {
         namespace: String,
         /// Its pod.
         pod: String,
-        /// The address of its pages.
+        /// Address of its pages.
         address: String,
         /// Failure of the request.
         why: String,
@@ -168,7 +169,7 @@ fn at(address: Option<&SocketAddr>) -> String {
     address.map_or_else(String::new, |address| format!(", at {address}"))
 }
 
-/// The pages of the collector that leads.
+/// Pages of the leading collector.
 pub(crate) struct LeaderPages {
     /// Client for their pages.
     pub client: ApiClient,
@@ -176,24 +177,24 @@ pub(crate) struct LeaderPages {
     address: String,
 }
 
-/// Where a collector runs.
+/// Location of a collector.
 enum CollectorLocation {
-    /// On this machine: it holds the Lease under this name.
+    /// On this machine, holding the Lease under this name.
     Here { holder: String },
     /// In a pod.
     Pod { namespace: String, pod: String },
 }
 
-/// Where the leader has its pages, if they are for its machine alone.
+/// Returns the address of the leader's pages if they are served only on its machine.
 fn local_address(lease: &Value) -> Option<SocketAddr> {
     let text = lease["metadata"]["annotations"][PAGES_ADDRESS].as_str()?;
-    // A writer of the Lease cannot lead to another machine, and no token is sent there.
+    // This keeps a writer of the Lease from redirecting to another machine; no token is sent there.
     text.parse().ok().filter(|address: &SocketAddr| address.ip().is_loopback())
 }
 
 impl LeaderPages {
-    /// Those of the collector that holds the Lease; `None` if no collector does. Tokens go to the address that the API server
-    /// has of its pod, and not to one that stands on the Lease: whoever may pause collectors may write there.
+    /// Finds the pages of the collector that holds the Lease; `None` if no collector does. Tokens are sent to the pod address that
+    /// the API server reports, never to one in the Lease, because everyone who may pause collectors may write to the Lease.
     pub(crate) async fn find(
         client: &ApiClient,
         access: &Access,
@@ -205,7 +206,7 @@ impl LeaderPages {
         if !held.is_held(jiff::Timestamp::now()) {
             return Ok(None);
         }
-        // The suffix after the host's name differs with every start.
+        // The suffix after the host name is different after each start.
         let pod = held.holder.split('_').next().unwrap_or_default().to_owned();
         let local = local_address(&lease);
         if let Some(address) = local.filter(|_| pod == host()) {
@@ -242,7 +243,7 @@ impl LeaderPages {
         matches!(self.place, CollectorLocation::Here { .. })
     }
 
-    /// They did not answer.
+    /// Converts a failed request to an error.
     pub(crate) fn unreachable(self, why: String) -> OutOfReach {
         let Self { place, address, .. } = self;
         match place {
@@ -254,7 +255,7 @@ impl LeaderPages {
     }
 }
 
-/// Where a pod has the pages of a collector, or why that is not known.
+/// Returns the address of a pod's collector pages, or the reason why it is not known.
 async fn address_of_pod(client: &ApiClient, namespace: &str, name: &str) -> Result<String, String> {
     let mut path = format!("/api/v1/namespaces/{namespace}/pods/");
     push_segment(&mut path, name);
@@ -277,7 +278,7 @@ async fn address_of_pod(client: &ApiClient, namespace: &str, name: &str) -> Resu
     Ok(SocketAddr::new(address, port.unwrap_or(PAGES_PORT)).to_string())
 }
 
-/// A JSON page of a collector.
+/// Requests a JSON page of a collector.
 pub async fn page(client: &ApiClient, path: &str) -> Result<Value> {
     let answer = client.call(preflight::request(http::Method::GET, path, None)).await?;
     anyhow::ensure!(

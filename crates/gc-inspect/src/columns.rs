@@ -11,23 +11,23 @@ use serde_json::Value;
 
 use crate::gather::{self, Gatherer};
 
-/// Requests that one answer costs at most.
+/// Maximum number of requests per answer.
 const MAX_REQUESTS: usize = 40;
-/// Rows on one page.
+/// Number of rows per page.
 const PAGE_ROWS: usize = 500;
-/// As many single reads cost what a page of rows costs.
+/// Number of single reads that cost as much as one page of rows.
 const READS_PER_PAGE: usize = 10;
 
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1,application/json";
 
-/// Columns of an object; empty where the server has none.
+/// Columns of an object; empty if the server has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
-    /// The cell READY.
+    /// READY cell.
     pub ready: String,
-    /// The cell STATUS.
+    /// STATUS cell.
     pub status: String,
-    /// The time of creation, from which the age follows.
+    /// Creation time, from which the age is computed.
     pub created: Option<Timestamp>,
 }
 
@@ -75,7 +75,7 @@ struct Metadata {
 }
 
 impl Table {
-    /// Name, UID and columns of each row.
+    /// Returns name, UID and columns of each row.
     fn rows(self) -> impl Iterator<Item = (String, Uid, Columns)> {
         let place = |name: &str| {
             self.column_definitions.iter().position(|column| column.name.eq_ignore_ascii_case(name))
@@ -89,7 +89,7 @@ impl Table {
                 Some(other) => other.to_string(),
             };
             let mut own = Columns { ready: cell(ready), status: cell(status), ..Columns::default() };
-            // A ReplicaSet has both numbers, each in a column of its own.
+            // A ReplicaSet has the two numbers in separate columns.
             if desired.is_some() && !own.ready.is_empty() {
                 own.ready = format!("{}/{}", own.ready, cell(desired));
             }
@@ -120,7 +120,7 @@ impl Gatherer {
         serde_json::from_slice(&self.body(path, TABLE).await?).ok()
     }
 
-    /// The columns of objects in one namespace: from a list for as long as that is cheaper than reading them one by one.
+    /// Reads the columns of objects in one namespace, from a list while that is cheaper than single reads.
     async fn columns_of(
         &self,
         resource: &Resource,

@@ -1,6 +1,6 @@
 //! `kubegc doctor`: checks everything that collection needs, and lists what is stuck.
 //!
-//! What was found out ([`Facts`]) is judged by a pure function; finding it out is in [`super::examine`].
+//! A pure function judges the collected [`Facts`]; [`super::examine`] collects them.
 
 mod protection;
 mod recorder;
@@ -31,74 +31,73 @@ const LISTED: usize = 10;
 /// State of kube-controller-manager's own garbage collector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TheirCollector {
-    /// Its command line says so.
+    /// Its command line switches it off.
     Off,
-    /// Its command line does not say so.
+    /// Its command line does not switch it off.
     On,
-    /// Its command line cannot be seen.
+    /// Its command line cannot be read.
     #[default]
     Unseen,
 }
 
-/// Findings of the examination.
+/// Facts that the examination has collected.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub(crate) now: Timestamp,
     pub(crate) server: String,
     /// Remark about the server's version, if any.
     pub(crate) version: Option<String>,
-    /// `namespace/name` of our Lease, and the Lease.
+    /// `namespace/name` of kubegc's Lease, and the Lease.
     pub(crate) lease: (String, Option<Held>),
-    /// Why it could not be read.
+    /// Reason why it could not be read.
     pub(crate) lease_unread: Option<String>,
     pub(crate) orders: Orders,
     /// kube-controller-manager's Lease.
     pub(crate) controller_manager: Option<Held>,
-    /// Why it could not be read.
+    /// Reason why it could not be read.
     pub(crate) controller_manager_unread: Option<String>,
     pub(crate) their_collector: TheirCollector,
     /// Account whose permissions were checked, and the missing rules.
     pub(crate) permissions: (String, Vec<MissingRule>),
-    /// True if kubegc seems to be installed: there is a Lease, its account has a permission, or the command names an
-    /// account.
+    /// True if kubegc seems to be installed: there is a Lease, its account has a permission, or the command names an account.
     pub(crate) is_installed: bool,
-    /// Why permissions could not be checked.
+    /// Reason why permissions could not be checked.
     pub(crate) unchecked: Vec<String>,
-    /// Controllers by which users delete what they may not delete.
+    /// Controllers through which users can delete objects that they may not delete themselves.
     pub(crate) unguarded: Vec<UnguardedController>,
-    /// The rules of `kubegc protect`.
+    /// Rules of `kubegc protect`.
     pub(crate) protection: Vec<Status>,
-    /// The recorders that are known or needed.
+    /// Recorders that are known or needed.
     pub(crate) recorders: Vec<RecorderFacts>,
-    /// The store of an embedded server, if this user may read its metrics.
+    /// Store of an embedded server, if this user may read its metrics.
     pub(crate) storage: Option<StorageFacts>,
     /// Findings about the objects.
     pub(crate) surveyed: Survey,
-    /// APIServices that are not available, with why.
+    /// Unavailable APIServices, each with the reason.
     pub(crate) unavailable: BTreeMap<String, String>,
-    /// True if the server is `kubegc up`, with collectors of its own.
+    /// True if the server is `kubegc up`, which has its own collectors.
     pub(crate) is_up: bool,
-    /// The answer of a collector's `/debug/kubegc/resources`, if one was asked.
+    /// Response of a collector's `/debug/kubegc/resources`, if one was queried.
     pub(crate) collector: Option<Value>,
-    /// Why that answer could not be read.
+    /// Reason why that answer could not be read.
     pub(crate) collector_error: Option<String>,
 }
 
 /// A rule that an account lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MissingRule {
-    /// The kind of role that it belongs to.
+    /// Kind of the role that it belongs to.
     pub role: &'static str,
-    /// The rule, as a role has it.
+    /// The rule as a role spells it.
     pub rule: String,
-    /// True if collection needs it; Events are for people.
+    /// True if collection needs it; Events are only for people.
     pub(crate) is_needed: bool,
 }
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// In order.
+    /// As it should be.
     Fine,
     /// Worth knowing.
     Notice,
@@ -116,10 +115,10 @@ impl State {
     }
 }
 
-/// The result of one check.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The check.
+    /// Name of the check.
     pub check: &'static str,
     /// Stable identity of the finding, for programs that compare runs.
     pub id: String,
@@ -129,9 +128,9 @@ pub struct Finding {
     pub message: String,
     /// Advice on the finding.
     pub advice: Option<String>,
-    /// The objects that it is about, as many as are named.
+    /// Objects that it is about, as far as they are named.
     pub objects: Vec<Place>,
-    /// The number of these objects.
+    /// Total number of these objects.
     pub total: usize,
 }
 
@@ -148,7 +147,7 @@ fn finding(check: &'static str, state: State, message: impl Into<String>) -> Fin
 }
 
 impl Finding {
-    /// About one of several things that a check is about.
+    /// Sets the subject, for a check that covers several things.
     fn about(mut self, subject: &str) -> Self {
         self.id = format!("{}/{subject}", self.check);
         self
@@ -160,7 +159,7 @@ impl Finding {
     }
 }
 
-/// Judges what was found out.
+/// Judges the collected facts.
 pub fn diagnose(facts: &Facts) -> Vec<Finding> {
     let mut findings = vec![match &facts.version {
         None => finding("server", State::Fine, facts.server.clone()),
@@ -184,13 +183,13 @@ pub fn diagnose(facts: &Facts) -> Vec<Finding> {
         findings.push(unread.advise("give --collector the address of its --bind-address"));
     }
     findings.extend(facts.surveyed.lints.iter().map(of_lint));
-    // Several checks may find the same; it is reported once.
+    // Several checks may find the same problem, which is reported once.
     let mut said = BTreeSet::new();
     findings.retain(|finding| said.insert((finding.check, finding.message.clone())));
     findings
 }
 
-/// Judges what is to be seen of the objects alone.
+/// Judges only the findings about objects.
 pub(crate) fn of_objects(surveyed: &Survey) -> Vec<Finding> {
     let mut findings = Vec::new();
     apis(surveyed, &mut findings);
@@ -293,7 +292,7 @@ fn orders(facts: &Facts, findings: &mut Vec<Finding>) {
     }
 }
 
-/// kube-controller-manager's own collector.
+/// Checks kube-controller-manager's own collector.
 fn rivals(facts: &Facts, findings: &mut Vec<Finding>) {
     const CHECK: &str = "kube-controller-manager";
     if let Some(why) = &facts.controller_manager_unread {
@@ -413,7 +412,7 @@ fn unavailable(services: &BTreeMap<String, String>, findings: &mut Vec<Finding>)
     findings.extend(listed("apiservices", services));
 }
 
-/// The first of many, and how many more there are.
+/// Returns the first of many, and how many more there are.
 fn listed(check: &'static str, all: impl ExactSizeIterator<Item = Finding>) -> Vec<Finding> {
     let more = all.len().saturating_sub(LISTED);
     let mut findings: Vec<Finding> = all.take(LISTED).collect();
@@ -503,14 +502,14 @@ pub fn is_healthy(findings: &[Finding]) -> bool {
     findings.iter().all(|finding| finding.state != State::Wrong)
 }
 
-/// `resource/name` of each object that findings are about, once.
+/// Returns `resource/name` of each object in the findings, once.
 pub(crate) fn names(findings: &[Finding]) -> Vec<String> {
     let mut known = BTreeSet::new();
     let names = findings.iter().flat_map(|finding| &finding.objects).map(Place::reference);
     names.filter(|name| known.insert(name.clone())).collect()
 }
 
-/// For people; if it is wide, with all objects that are known.
+/// Writes findings for people; the wide form names all known objects.
 pub fn text(findings: &[Finding], is_wide: bool, out: &mut impl Write) -> Result<()> {
     let wide: &[&str] = if is_wide { &["ID", "OBJECTS"] } else { &[] };
     let mut table = Table::new(&[&["CHECK", "STATE"], wide, &["FINDING"]].concat());
@@ -532,7 +531,7 @@ pub fn text(findings: &[Finding], is_wide: bool, out: &mut impl Write) -> Result
     table.write(out)
 }
 
-/// For programs.
+/// Converts findings to JSON.
 #[must_use]
 pub fn value(findings: &[Finding]) -> Value {
     let of = |finding: &Finding| {

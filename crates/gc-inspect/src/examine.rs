@@ -1,4 +1,4 @@
-//! Finding out what `kubegc doctor` judges. Everything is read; nothing that cannot be read ends the examination.
+//! Collects the facts that `kubegc doctor` judges. Something that cannot be read never ends the examination.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,35 +24,34 @@ use super::surveyed::{self, Survey};
 use crate::output::{Answer as _, Output};
 use crate::stuck;
 
-/// kube-controller-manager's Lease.
+/// Name of kube-controller-manager's Lease.
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
-/// The names of its garbage collector, switched off.
+/// Names under which its garbage collector is switched off.
 const SWITCHED_OFF: [&str; 2] = ["-garbage-collector-controller", "-garbagecollector"];
-/// The account of the manifests.
+/// Account that the manifests create.
 const ACCOUNT: &str = "system:serviceaccount:kube-system:kubegc";
-/// The path of that account.
+/// API path of that account.
 const ACCOUNT_PATH: &str = "/api/v1/namespaces/kube-system/serviceaccounts/kubegc";
-/// The page of a collector that was named must come within this time.
+/// Timeout for the page of a named collector.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is examined, and for whom.
+/// Scope and subject of an examination.
 pub struct Examination<'a> {
     /// Only the objects in this namespace; empty for all.
     pub namespace: &'a str,
-    /// The user whose permissions are checked, or `self`; `None` for the account of the pod that leads, or that of the
-    /// manifests.
+    /// User whose permissions are checked, or `self`; `None` for the account of the leading pod, or that of the manifests.
     pub subject: Option<&'a str>,
-    /// The collectors whose permissions are checked.
+    /// Collectors whose permissions are checked.
     pub enabled: &'a [Controller],
-    /// Which collector answers.
+    /// Choice of the collector to query.
     pub attach: &'a AttachFlags,
-    /// The Lease of the collectors.
+    /// Lease of the collectors.
     pub lease: LeaseName,
-    /// How servers are reached.
+    /// Access to servers.
     pub access: &'a Access,
 }
 
-/// Reads everything that [`doctor::diagnose`] judges.
+/// Collects everything that [`doctor::diagnose`] judges.
 pub async fn examine(
     client: &ApiClient,
     options: &Examination<'_>,
@@ -100,7 +99,7 @@ pub async fn examine(
     if let Some(collector) = options.attach.collector.connect(options.access, &lease).await? {
         match read_page(&collector, PAGE_TIMEOUT).await {
             Ok(page) => facts.collector = Some(page),
-            // It has answered at its --ui-bind-address, where this page is not.
+            // It has answered at its --ui-bind-address, which does not serve this page.
             Err(Some(_)) if has_answered => {}
             Err(why) => facts.collector_error = Some(silence(collector.address(), why)),
         }
@@ -109,7 +108,7 @@ pub async fn examine(
     {
         match read_page(&leader.client, GUESS_PATIENCE).await {
             Ok(page) => facts.collector = Some(page),
-            // From elsewhere it may be out of reach, or this user may not read it.
+            // It may be unreachable from elsewhere, or refuse this user.
             Err(_) if !leader.are_here() => {}
             Err(why) => facts.collector_error = Some(silence(leader.client.address(), why)),
         }
@@ -117,8 +116,8 @@ pub async fn examine(
     Ok(facts)
 }
 
-/// Reads the collector's own report, or the reason that it could not be read; no reason is not an answer in time. It is a
-/// finding, and no reason to stop.
+/// Reads the collector's own report, or the reason why it could not be read; a missing reason means a timeout. Either becomes a
+/// finding and does not stop the examination.
 async fn read_page(collector: &ApiClient, patience: Duration) -> Result<Value, Option<anyhow::Error>> {
     let page = collector::page(collector, "/debug/kubegc/resources");
     tokio::time::timeout(patience, page).await.map_err(|_| None)?.map_err(Some)
@@ -131,7 +130,8 @@ fn silence(address: &str, why: Option<anyhow::Error>) -> String {
     }
 }
 
-/// Why a Lease is not known. What is forbidden is forbidden to whoever asks; the account of the collectors is checked elsewhere.
+/// Explains why a Lease is not known. A permission error concerns the requesting user; the collectors' account is checked
+/// elsewhere.
 fn unread(lease: &LeaseName, error: &anyhow::Error) -> String {
     match error.downcast_ref::<preflight::ForbiddenRequest>() {
         Some(_) => format!("this user may not read lease {lease}"),
@@ -139,8 +139,7 @@ fn unread(lease: &LeaseName, error: &anyhow::Error) -> String {
     }
 }
 
-/// Asks a server or collector with a graph about the objects, or reads them here; also returns if it was such an
-/// answer.
+/// Queries a server or collector with a graph about the objects, or reads them here. Also returns whether it was such an answer.
 async fn survey(
     client: &ApiClient,
     options: &Examination<'_>,
@@ -154,10 +153,10 @@ async fn survey(
         let lease = options.lease.clone();
         let answer =
             attached::of_whoever_answers((collector, &lease), options.access, client, &inquiry).await;
-        // Another version may see what this one does not know.
+        // Another version may return findings that this one does not know.
         let surveyed = answer.and_then(|answer| serde_json::from_value::<Survey>(answer.value()).ok());
         has_answered = surveyed.is_some();
-        // A graph does not know what the server refused its collector.
+        // A graph does not know which requests of its collector the server refused.
         if let Some(surveyed) = surveyed.filter(|surveyed| !surveyed.blames_a_collector()) {
             return Ok((surveyed, true));
         }
@@ -173,7 +172,7 @@ async fn survey(
     Ok((surveyed::ask(&gatherer, &scope, patience).await?, has_answered))
 }
 
-/// The rules of `kubegc protect`; none where they cannot be read.
+/// Returns the rules of `kubegc protect`; none if they cannot be read.
 async fn protection(client: &ApiClient) -> Vec<Status> {
     let Ok(gatherer) = Gatherer::new(client.clone(), gather::clock(client).await).await else {
         return Vec::new();
@@ -181,7 +180,7 @@ async fn protection(client: &ApiClient) -> Vec<Status> {
     crate::protect::rules(&gatherer, gatherer.now).await.unwrap_or_default()
 }
 
-/// The recorders whose Leases can be found, and those that policies need.
+/// Returns the recorders whose Leases can be found, and those that policies need.
 async fn recorders(client: &ApiClient) -> Vec<RecorderFacts> {
     const LEASES: &str = "/apis/coordination.k8s.io/v1/leases?labelSelector=\
                           app.kubernetes.io%2Fname%3Dkubegc,app.kubernetes.io%2Fcomponent%3Drecorder";
@@ -221,13 +220,13 @@ async fn recorders(client: &ApiClient) -> Vec<RecorderFacts> {
     found.into_iter().map(of).collect()
 }
 
-/// A JSON answer, if it is one and a success.
+/// Returns a response if it is successful and JSON.
 async fn get(client: &ApiClient, path: &str) -> Option<Value> {
     let answer = client.call(preflight::request(Method::GET, path, None)).await.ok()?;
     if answer.head.status.is_success() { serde_json::from_slice(&answer.body).ok() } else { None }
 }
 
-/// Reads the metrics of an embedded server. Those of another one are large, and do not tell how much of etcd is in use.
+/// Reads the metrics of an embedded server. Those of other servers are large, and do not show how much of etcd is in use.
 async fn storage(client: &ApiClient, git_version: &str) -> Option<StorageFacts> {
     if !git_version.contains("kubegc") {
         return None;
@@ -239,7 +238,7 @@ async fn storage(client: &ApiClient, git_version: &str) -> Option<StorageFacts> 
     StorageFacts::of(metrics)
 }
 
-/// The APIServices that say that they are not available.
+/// Returns the APIServices that report themselves unavailable.
 async fn unavailable(client: &ApiClient) -> BTreeMap<String, String> {
     let list = get(client, "/apis/apiregistration.k8s.io/v1/apiservices").await.unwrap_or_default();
     let mut found = BTreeMap::new();
@@ -256,7 +255,7 @@ async fn unavailable(client: &ApiClient) -> BTreeMap<String, String> {
     found
 }
 
-/// Looks for kube-controller-manager's flags in its pods, where it runs as pods.
+/// Looks for kube-controller-manager's flags in its pods, if it runs in pods.
 async fn their_collector(client: &ApiClient) -> TheirCollector {
     let path = "/api/v1/namespaces/kube-system/pods?labelSelector=component%3Dkube-controller-manager";
     let list = get(client, path).await.unwrap_or_default();
@@ -284,7 +283,7 @@ async fn their_collector(client: &ApiClient) -> TheirCollector {
     }
 }
 
-/// Returns the permissions of the collectors: group, resource, namespace (of a Role), name of the only object, verbs.
+/// Returns the permissions that collectors need: group, resource, namespace (for a Role), name of the only object, verbs.
 fn rules(
     enabled: &[Controller],
     lease: &LeaseName,
@@ -301,8 +300,8 @@ fn rules(
     rules
 }
 
-/// The account whose permissions count: the one that was named, that of the pod that leads, or that of the manifests, if it
-/// exists or nothing says that it does not.
+/// Returns the account whose permissions count: the named one, that of the leading pod, or that of the manifests unless it is known
+/// not to exist.
 async fn account(client: &ApiClient, options: &Examination<'_>, facts: &Facts) -> Option<String> {
     if let Some(named) = options.subject {
         return Some(named.to_owned());
@@ -310,7 +309,7 @@ async fn account(client: &ApiClient, options: &Examination<'_>, facts: &Facts) -
     if let Some(held) = facts.lease.1.as_ref().filter(|held| held.is_held(facts.now)) {
         let namespace = &options.lease.namespace;
         let mut path = format!("/api/v1/namespaces/{namespace}/pods/");
-        // What follows the name of the pod differs with every start.
+        // The part after the pod name is different after each start.
         push_segment(&mut path, held.holder.split('_').next().unwrap_or_default());
         let pod = get(client, &path).await.unwrap_or_default();
         if let Some(name) = pod["spec"]["serviceAccountName"].as_str() {
@@ -322,7 +321,7 @@ async fn account(client: &ApiClient, options: &Examination<'_>, facts: &Facts) -
     (!is_absent).then(|| ACCOUNT.to_owned())
 }
 
-/// Asks the server what the collector's account may do.
+/// Asks the server what the collectors' account may do.
 async fn check_permissions(
     client: &ApiClient,
     options: &Examination<'_>,
@@ -349,7 +348,7 @@ async fn check_permissions(
             if !namespace.is_empty() {
                 attributes["namespace"] = namespace.as_str().into();
             }
-            // A request to create has no name yet.
+            // A create request has no name yet.
             if !name.is_empty() && verb != "create" {
                 attributes["name"] = name.as_str().into();
             }
@@ -397,7 +396,7 @@ async fn check_permissions(
     }
 }
 
-/// The groups that a service account is in; those of other users are not known.
+/// Returns the groups of a service account; those of other users are not known.
 fn groups(subject: &str) -> Vec<String> {
     let mut groups = vec!["system:authenticated".to_owned()];
     if let Some((namespace, _)) =

@@ -1,4 +1,4 @@
-//! Findings in the forms that other programs take: SARIF for code scanning, JUnit for test reports.
+//! Findings in the formats of other programs: SARIF for code scanning, JUnit for test reports.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::doctor::{Finding, State};
 
-/// SARIF 2.1.0: what is not in order.
+/// Formats problems as SARIF 2.1.0.
 #[must_use]
 pub fn sarif(findings: &[Finding]) -> Vec<u8> {
     let found: Vec<&Finding> = findings.iter().filter(|finding| finding.state != State::Fine).collect();
@@ -43,7 +43,7 @@ pub fn sarif(findings: &[Finding]) -> Vec<u8> {
     text
 }
 
-/// JUnit: each finding is a test case; what is wrong has failed.
+/// Formats findings as JUnit test cases; those that are wrong have failed.
 #[must_use]
 pub fn junit(findings: &[Finding]) -> Vec<u8> {
     let failures = findings.iter().filter(|finding| finding.state == State::Wrong).count();
@@ -69,7 +69,7 @@ pub fn junit(findings: &[Finding]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Text within XML, which has no place for control characters.
+/// Escapes text for XML, which does not allow control characters.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

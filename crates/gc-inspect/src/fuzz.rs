@@ -1,4 +1,4 @@
-//! The law of journals, as the body of a fuzz target (`fuzz/` at the root), which runs as a test, too.
+//! Properties of journals, as the body of a fuzz target (`fuzz/` at the root), which also runs as a test.
 #![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
 
 use gc_process::journal::{Found, Selection, scan};
@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::journal::table;
 
-/// A file of a journal: every line that is an entry is found, every other whole line is counted, and a torn last one is
-/// neither. What was found can be shown.
+/// Checks that in any journal file every line that is an entry is found, every other whole line is counted, and a torn last line is
+/// neither. Entries that were found must be printable.
 pub fn journal_lines(data: &[u8]) {
     let read = |data: &[u8]| {
         let mut found = Found::default();
@@ -21,7 +21,7 @@ pub fn journal_lines(data: &[u8]) {
     let whole: Vec<Value> = lines.iter().filter_map(|line| entry(line)).collect();
     assert_eq!(found.unreadable, lines.len() - whole.len());
     assert!(found.entries.iter().eq(whole.iter().chain(entry(last).as_ref())));
-    // The writer is killed in the middle of one more line.
+    // The writer is killed in the middle of another line.
     let torn = read(&[data, b"\n{\"time\":\"2026-".as_slice()].concat());
     assert_eq!(torn.unreadable, read(&[data, b"\n".as_slice()].concat()).unreadable);
     for is_wide in [false, true] {

@@ -1,4 +1,4 @@
-//! What nothing uses, with sizes.
+//! Unused objects, with sizes.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -17,10 +17,10 @@ use crate::output::Answer;
 
 /// Time ahead within which all due deletions are reported.
 const DUE_WITHIN_MILLISECONDS: i64 = 24 * 3_600_000;
-/// Deletions that are due that are reported.
+/// Maximum number of due deletions that are reported.
 const DUE_LISTED: usize = 1_000;
 
-/// Resources that refer to nothing, and of which there are many.
+/// Numerous resources that refer to nothing.
 const SILENT: [(&str, &str); 6] = [
     ("", "events"),
     ("events.k8s.io", "events"),
@@ -30,10 +30,10 @@ const SILENT: [(&str, &str); 6] = [
     ("", "bindings"),
 ];
 
-/// Resources that say where Services lead.
+/// Resources that show where Services lead.
 const ENDPOINTS: [(&str, &str); 2] = [("discovery.k8s.io", "endpointslices"), ("", "endpoints")];
 
-/// Reads everything that may use something, and reports what nothing uses.
+/// Reads everything that may use something, and reports what is unused.
 pub async fn ask(
     gatherer: &Gatherer,
     scope: &Scope,
@@ -104,7 +104,7 @@ pub async fn ask(
         let (some, why) = (some_of(&names, 3), UnlistedReason::Forbidden);
         garbage.unseen(format!("{number} could not be read ({some}): {why}"));
     }
-    // Owners and users have other labels.
+    // Owners and users may have other labels.
     let everything = Scope { namespace: namespace.to_owned(), ..Scope::default() };
     let survey = gatherer.survey(&everything, patience).await?;
     let mut facts = Facts::at(gatherer.now);
@@ -124,13 +124,13 @@ fn refers(resource: &Resource) -> bool {
     let is =
         |(group, name): &(&str, &str)| *group == &*resource.name.group && *name == &*resource.name.resource;
     let is_target = Usable::ALL.iter().any(|usable| {
-        // A ServiceAccount refers to Secrets, a claim to the claim that it is made from.
+        // A ServiceAccount refers to Secrets, and a claim may refer to the claim that it is cloned from.
         !matches!(usable, Usable::ServiceAccount | Usable::Claim) && usable.resource() == resource.name
     });
     resource.has("list") && !is_target && !SILENT.iter().any(is)
 }
 
-/// Keeps what is about objects with the labels of a scope.
+/// Keeps findings about objects with the labels of a scope.
 async fn select(gatherer: &Gatherer, report: &mut Report, scope: &Scope) -> anyhow::Result<()> {
     let resources: BTreeSet<String> =
         report.findings.iter().map(|finding| finding.place.resource.clone()).collect();
@@ -154,7 +154,7 @@ async fn select(gatherer: &Gatherer, report: &mut Report, scope: &Scope) -> anyh
 
 /// The answer of `kubegc garbage`.
 pub struct GarbageAnswer {
-    /// Everything that nothing uses.
+    /// The report.
     pub report: Report,
 }
 
@@ -218,7 +218,7 @@ fn summary(report: &Report) -> String {
     format!("{}. Nothing was deleted.", parts.join(", "))
 }
 
-/// Bytes in the largest unit that fits.
+/// Formats bytes in the largest unit that fits.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
@@ -233,7 +233,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// The report as a page that needs nothing else.
+/// Formats the report as a self-contained page.
 fn page(report: &Report) -> String {
     use std::fmt::Write as _;
     let mut rows = String::new();
@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    /// An embedded server with objects of every kind of use, asked as the command asks it.
+    /// The report about an embedded server with objects in every kind of use must be what the command prints.
     #[tokio::test]
     async fn a_cluster_is_reported_as_it_is() {
         let options = ServerOptions::in_process();

@@ -1,4 +1,4 @@
-//! Metrics of leftovers: the answer of `kubegc garbage`, found at an interval that a flag names.
+//! Metrics of unused objects: the answer of `kubegc garbage`, computed at an interval that a flag sets.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,13 +14,13 @@ use prometheus_client::metrics::gauge::Gauge;
 use crate::garbage;
 use crate::gather::{self, Gatherer, Scope};
 
-/// Shortest time between two looks: each reads every object that may use another.
+/// Minimum interval between two scans: each reads every object that may use another.
 pub const SHORTEST_INTERVAL: Duration = Duration::from_mins(1);
-/// Between two looks passes at least this multiple of what the last one took.
+/// Minimum pause between two scans, as a multiple of the last one's duration.
 const REST_FACTOR: u32 = 9;
-/// Time between two checks of a standby whether it leads by now.
+/// Interval at which a standby checks whether it leads by now.
 const STANDBY_PAUSE: Duration = Duration::from_secs(1);
-/// Maximum duration of a look.
+/// Maximum duration of a scan.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
@@ -30,7 +30,7 @@ struct GarbageLabels {
     certainty: &'static str,
 }
 
-/// Number and size of leftovers, by kind, code and certainty. Clones share them.
+/// Number and size of unused objects, by kind, code and certainty. Clones share the metrics.
 #[derive(Clone, Debug)]
 pub struct GarbageMetrics {
     objects: Family<GarbageLabels, Gauge>,
@@ -45,7 +45,7 @@ fn whole(number: impl TryInto<i64>) -> i64 {
 }
 
 impl GarbageMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     pub fn register(catalogue: &mut Catalogue) -> Self {
         let metrics = Self {
             objects: Family::default(),
@@ -111,7 +111,7 @@ impl GarbageMetrics {
         self.last_look.set(0);
     }
 
-    /// Looks again and again, until it is dropped, while these collectors act: the leader alone pays for it.
+    /// Scans repeatedly until dropped, while these collectors act, so that only the leader pays for it.
     pub async fn follow(self, client: ApiClient, interval: Duration, acts: impl Fn() -> bool) {
         loop {
             if acts() {
@@ -179,7 +179,7 @@ mod tests {
         let text = shown(&catalogue);
         assert!(text.contains(&format!("kubegc_garbage_objects{{{certain}}} 2")), "{text}");
         assert!(text.contains(&format!("kubegc_garbage_bytes{{{certain}}} ")), "{text}");
-        // What is used by then is shown no more.
+        // Objects that are used by then are no longer shown.
         for name in ["a", "b"] {
             assert_eq!(call(&client, Method::DELETE, &format!("{maps}/{name}"), None).await.unwrap().0, 200);
         }
@@ -187,7 +187,7 @@ mod tests {
         assert!(!shown(&catalogue).contains(certain), "{}", shown(&catalogue));
         assert!(!shown(&catalogue).contains("last_look_timestamp_seconds 0"));
         cluster.shutdown().await;
-        // It is not known, and not said to be gone, while the server does not answer.
+        // While the server does not answer, the number is unknown, which must not look like zero.
         metrics.look(&ApiClient::plain("127.0.0.1:1").unwrap()).await;
         assert!(shown(&catalogue).contains("kubegc_garbage_look_failures_total 1"), "{}", shown(&catalogue));
     }

@@ -1,4 +1,4 @@
-//! Reads from a cluster what answers need. Everything here is a GET.
+//! Reads what answers need from a cluster. Every request here is a GET.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -28,26 +28,26 @@ use crate::unanswered::UnansweredReason;
 use gc_process::endpoints::CLOCK;
 use gc_process::preflight;
 
-/// Requests in flight at a time.
+/// Maximum number of concurrent requests.
 pub const IN_FLIGHT: usize = 16;
-/// Whole objects on one page of a list.
+/// Number of whole objects per page of a list.
 const PAGE_OBJECTS: usize = 500;
-/// Objects on one page of a list of metadata.
+/// Number of objects per page of a list of metadata.
 const PAGE_METADATA: usize = 2_000;
-/// Reports of nodes that are read.
+/// Maximum number of node reports that are read.
 const MAX_NODE_REPORTS: usize = 10_000;
-/// Maximum number of rounds in which an answer asks for more facts.
+/// Maximum number of rounds in which an answer requests more facts.
 const MAX_ROUNDS: usize = 16;
-/// From this many objects of one resource in one namespace on, a list replaces the single reads …
+/// From this number of objects of one resource in one namespace, a list replaces single reads …
 const LIST_FROM: usize = 20;
-/// … unless its pages cost more: as many single reads cost what a page of whole objects costs.
+/// … unless its pages cost more: this many single reads cost as much as one page of whole objects.
 const READS_PER_PAGE: usize = 10;
 
-/// Message for a user without any right to list everywhere.
+/// Message for a user who may not list anything everywhere.
 pub const NOTHING_TO_LIST: &str =
     "this user may list nothing in the whole cluster; -n NAMESPACE asks about one namespace";
 
-/// No namespace can have this name: the rights in it are those in the whole cluster.
+/// A name that no namespace can have: the permissions in it are those for the whole cluster.
 const NO_NAMESPACE: &str = "no.namespace";
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -58,41 +58,40 @@ const METADATA_LIST: &str =
 /// Objects in scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// Only this namespace and what is in it; empty for everything.
+    /// Only this namespace and its contents; empty for everything.
     pub namespace: String,
     /// Only objects with these labels.
     pub selector: String,
 }
 
-/// Reads from one cluster.
+/// Reader of one cluster.
 pub struct Gatherer {
     client: ApiClient,
     /// Resources of the server.
     pub catalog: Catalog,
-    /// The time of the answer.
+    /// Time of the answer.
     pub now: Timestamp,
-    /// Knowledge of a collector in this process.
+    /// Graph of a collector in this process.
     resident: Option<Arc<dyn Resident>>,
-    /// Resources that this user may list in one namespace, the most to expect in all, where the server has reported
-    /// them.
+    /// Resources that this user may list in one namespace, and so at most everywhere, if the server has reported them.
     rules: OnceLock<Listable>,
-    /// Why the server refused requests of collectors, by the UID of the object.
+    /// Server errors for refused collector requests, by the UID of the object.
     refused: BTreeMap<Uid, String>,
 }
 
-/// Part of objects that is read.
+/// Part of an object that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Everything.
+    /// The whole object.
     Whole,
-    /// Their metadata.
+    /// The metadata only.
     Metadata,
 }
 
 /// Filter of listed objects: the part to keep, if any.
 type Keep = fn(&GroupResource, Value) -> Option<Value>;
 
-/// Only of what is being deleted it matters who wrote what; that is often half of an object.
+/// Removes field managers, often half of an object, which matter only for terminating objects.
 #[expect(clippy::unnecessary_wraps, reason = "others keep less")]
 fn without_writers(_: &GroupResource, mut object: Value) -> Option<Value> {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
@@ -106,16 +105,16 @@ fn without_writers(_: &GroupResource, mut object: Value) -> Option<Value> {
 /// Result of a GET.
 enum GetResult {
     Body(bytes::Bytes),
-    /// The server says that there is no such object.
+    /// The server reports that the object does not exist.
     NoObject,
-    /// Nothing is served there.
+    /// Nothing is served at this path.
     NotServed,
     Refused(Unread),
     Failed(UnlistedReason),
 }
 
 impl GetResult {
-    /// The body of a list, or why there is none.
+    /// Returns the body of a list, or the reason why there is none.
     fn listed(self) -> Result<bytes::Bytes, UnlistedReason> {
         match self {
             Self::Body(body) => Ok(body),
@@ -126,7 +125,7 @@ impl GetResult {
     }
 }
 
-/// The JSON of a list.
+/// Returns the JSON of a list.
 fn json_list(body: &[u8]) -> Result<Value, UnlistedReason> {
     serde_json::from_slice(body).map_err(|error| unreadable(&error))
 }
@@ -135,13 +134,13 @@ fn unreadable(error: &serde_json::Error) -> UnlistedReason {
     UnlistedReason::Unread(Unread::new(UnreadCode::Malformed, format!("the list cannot be read: {error}")))
 }
 
-/// A server does not say what it serves.
+/// Returns an error for a server that does not report its resources.
 fn silent(client: &ApiClient, why: Unread) -> anyhow::Error {
     UnansweredReason::Unread { what: format!("{} cannot say what it serves", client.address()), why }.into()
 }
 
 impl Gatherer {
-    /// Asks the server what it serves.
+    /// Creates a gatherer from the server's discovery documents.
     pub async fn new(client: ApiClient, now: Timestamp) -> anyhow::Result<Self> {
         let document = async |path: &str| match get(&client, path, AGGREGATED).await {
             GetResult::Body(body) => Ok(body),
@@ -154,14 +153,14 @@ impl Gatherer {
         Ok(Self { client, catalog, now, resident: None, rules: OnceLock::new(), refused: BTreeMap::new() })
     }
 
-    /// Takes in why the server refused requests of collectors, by the UID of the object.
+    /// Adds server errors for refused collector requests, by the UID of the object.
     #[must_use]
     pub fn knowing_refusals(mut self, refused: impl IntoIterator<Item = (Uid, String)>) -> Self {
         self.refused.extend(refused);
         self
     }
 
-    /// Returns facts of which nothing is known yet but these refusals.
+    /// Creates facts that contain only these refusals.
     #[must_use]
     pub fn facts(&self) -> Facts {
         let mut facts = Facts::at(self.now);
@@ -171,14 +170,14 @@ impl Gatherer {
         facts
     }
 
-    /// Takes from this graph what it knows, in place of lists.
+    /// Uses this graph, as far as it goes, in place of lists.
     #[must_use]
     pub fn beside(mut self, resident: Option<Arc<dyn Resident>>) -> Self {
         self.resident = resident;
         self
     }
 
-    /// The body of an answer in this representation, if there is one.
+    /// Returns the body of a successful response in this representation.
     pub async fn body(&self, path: &str, accept: &'static str) -> Option<bytes::Bytes> {
         match get(&self.client, path, accept).await {
             GetResult::Body(body) => Some(body),
@@ -186,7 +185,7 @@ impl Gatherer {
         }
     }
 
-    /// Reads the minor version of the server; `None` if it does not say.
+    /// Reads the minor version of the server; `None` if it does not report one.
     pub async fn server_minor(&self) -> Option<u32> {
         let answer = self.client.call(preflight::request(Method::GET, "/version", None)).await.ok()?;
         let version: Value = serde_json::from_slice(&answer.body).ok()?;
@@ -194,22 +193,22 @@ impl Gatherer {
         digits.parse().ok()
     }
 
-    /// The way to the cluster.
+    /// Returns the client.
     pub fn client(&self) -> &ApiClient {
         &self.client
     }
 
-    /// The namespace of the kubeconfig's context.
+    /// Returns the namespace of the kubeconfig's context.
     pub fn default_namespace(&self) -> &str {
         self.client.namespace()
     }
 
-    /// A survey in which nothing was listed.
+    /// Creates a survey before anything is listed.
     pub fn empty_survey(&self) -> Survey {
         Survey::new(self.catalog.clone(), self.now)
     }
 
-    /// The metadata of everything in scope, with owners that were in no list looked up.
+    /// Returns the metadata of everything in scope, and reads owners that were in no list.
     pub async fn survey(&self, scope: &Scope, patience: Duration) -> anyhow::Result<Survey> {
         let mut survey = self.contents(scope, patience).await?;
         if !scope.namespace.is_empty() {
@@ -219,7 +218,7 @@ impl Gatherer {
         Ok(survey)
     }
 
-    /// The metadata of everything in scope, the namespace itself and owners in no list apart.
+    /// Returns the metadata of everything in scope, except for the namespace itself and owners in no list.
     pub async fn contents(&self, scope: &Scope, patience: Duration) -> anyhow::Result<Survey> {
         let mut survey = self.empty_survey();
         let resources: Vec<Resource> = self.examined(scope).cloned().collect();
@@ -238,7 +237,7 @@ impl Gatherer {
         Ok(survey)
     }
 
-    /// The resources of which there may be objects in scope.
+    /// Returns the resources that may have objects in scope.
     pub fn examined(&self, scope: &Scope) -> impl Iterator<Item = &Resource> {
         let collectable = self.catalog.all().iter().filter(|resource| resource.is_collectable());
         collectable.filter(|resource| scope.namespace.is_empty() || resource.is_namespaced())
@@ -255,7 +254,7 @@ impl Gatherer {
         self.list_live(survey, &unknown.unwrap_or_else(|_| wanted.to_vec()), patience).await
     }
 
-    /// The same, without a graph.
+    /// Lists the metadata without a graph.
     async fn list_live(
         &self,
         survey: &mut Survey,
@@ -266,7 +265,7 @@ impl Gatherer {
             let wanted = wanted.iter().flat_map(|(scope, resources)| {
                 resources.iter().map(move |resource| self.pages(resource, scope))
             });
-            // A page is added to the graph before the next one of its list is asked for: no list is ever held as a whole.
+            // Each page is added to the graph before the next one is requested, so that no list is ever held as a whole.
             let mut pages = futures::stream::iter(wanted).flatten_unordered(IN_FLIGHT);
             while let Some((resource, page)) = pages.next().await {
                 match page {
@@ -292,7 +291,7 @@ impl Gatherer {
         Ok(())
     }
 
-    /// Takes from the graph in this process what it knows of these lists; the others are left.
+    /// Takes from the graph in this process what it knows of these lists, and returns the other lists.
     async fn take_known(
         &self,
         survey: &mut Survey,
@@ -342,9 +341,9 @@ impl Gatherer {
         while let Some((place, resource, got)) = reads.next().await {
             let metadata = match &got {
                 GetResult::Body(body) => serde_json::from_slice::<Metadata>(body).ok(),
-                // It is gone.
+                // The owner is gone.
                 GetResult::NoObject => continue,
-                // A user who may list may still lack the right to read.
+                // A user who may list may still lack the permission to get.
                 GetResult::NotServed | GetResult::Refused(_) | GetResult::Failed(_) => None,
             };
             match metadata {
@@ -359,7 +358,7 @@ impl Gatherer {
         left
     }
 
-    /// Looks up owners that are in no list.
+    /// Reads owners that are in no list.
     pub async fn complete(&self, survey: &mut Survey) {
         survey.complete();
         loop {
@@ -375,7 +374,7 @@ impl Gatherer {
         }
     }
 
-    /// An error if the namespace that is asked about does not exist.
+    /// Returns an error if the requested namespace does not exist.
     pub async fn check_namespace(&self, scope: &Scope) -> anyhow::Result<()> {
         let namespaces = GroupResource::new("", "namespaces");
         if !scope.namespace.is_empty()
@@ -388,7 +387,7 @@ impl Gatherer {
         Ok(())
     }
 
-    /// Reads one object's metadata into a survey. Whether it is there.
+    /// Reads one object's metadata into a survey, and reports whether the object exists.
     pub async fn observe(
         &self,
         survey: &mut Survey,
@@ -408,7 +407,7 @@ impl Gatherer {
         Some(uid)
     }
 
-    /// Reports whether the very object is still there. What cannot be read counts as there.
+    /// Reports whether the same object still exists. An object that cannot be read counts as existing.
     pub async fn is_there(&self, place: &Place) -> bool {
         let Some(resource) = self.catalog.of_kind(&place.api_version, &place.kind) else { return false };
         match get(&self.client, &object_path(resource, &place.namespace, &place.name), METADATA).await {
@@ -419,7 +418,7 @@ impl Gatherer {
         }
     }
 
-    /// Namespaces and names of the objects of a resource with these labels.
+    /// Returns namespace and name of the objects of a resource with these labels.
     pub async fn names(
         &self,
         resource: &Resource,
@@ -431,7 +430,7 @@ impl Gatherer {
         Ok(items.into_iter().map(|item| (item.namespace.to_string(), item.name.to_string())).collect())
     }
 
-    /// The metadata of all objects of a resource in a namespace (an empty one: everywhere).
+    /// Returns the metadata of all objects of a resource in a namespace, or everywhere if it is empty.
     pub async fn objects(&self, resource: &Resource, namespace: &str) -> anyhow::Result<Vec<Metadata>> {
         self.listed(resource, &Scope { namespace: namespace.to_owned(), ..Scope::default() }).await
     }
@@ -465,7 +464,7 @@ impl Gatherer {
         }
     }
 
-    /// The pages of a list of metadata; the last one is the one without a successor, or an error.
+    /// Returns the pages of a list of metadata; the last item is the page without a continue token, or an error.
     fn pages<'a>(
         &'a self,
         resource: &'a Resource,
@@ -481,12 +480,12 @@ impl Gatherer {
         pages.boxed()
     }
 
-    /// Asks until the answer needs nothing that was not gathered.
+    /// Repeats a question until the answer needs nothing that has not been gathered.
     pub async fn answer<T>(&self, facts: &mut Facts, ask: impl Fn(&Facts) -> T) -> T {
         self.answer_keeping(facts, without_writers, ask).await
     }
 
-    /// The same, where the objects of lists are kept as `keep` gives them back.
+    /// Answers like [`Self::answer`], but passes listed objects through `keep`.
     pub async fn answer_keeping<T>(&self, facts: &mut Facts, keep: Keep, ask: impl Fn(&Facts) -> T) -> T {
         for _ in 0..MAX_ROUNDS {
             let answer = ask(facts);
@@ -538,8 +537,8 @@ impl Gatherer {
         }
     }
 
-    /// Reads these objects from a list, of which nothing else is kept, for as long as that is cheaper than reading them one by
-    /// one. The others are left.
+    /// Reads these objects from a list, of which nothing else is kept, while that is cheaper than single reads. Returns the objects
+    /// that are left.
     async fn read_named(
         &self,
         facts: &mut Facts,
@@ -557,7 +556,7 @@ impl Gatherer {
             for mut object in page["items"].as_array_mut().map(std::mem::take).unwrap_or_default() {
                 let own = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
                 if left.remove(&own) {
-                    // Objects on lists do not say what they are.
+                    // Objects in lists lack their kind.
                     object["apiVersion"] = resource.api_version().into();
                     object["kind"] = (&*resource.kind).into();
                     facts.tell_object(name.clone(), namespace, &own, Knowledge::Present(object));
@@ -579,7 +578,7 @@ impl Gatherer {
         left.into_iter().collect()
     }
 
-    /// One whole object.
+    /// Reads one whole object.
     pub async fn object(&self, resource: &GroupResource, namespace: &str, name: &str) -> Knowledge<Value> {
         let Some(resource) = self.catalog.named(resource) else { return Knowledge::Absent };
         match get(&self.client, &object_path(resource, namespace, name), "application/json").await {
@@ -599,8 +598,8 @@ impl Gatherer {
         }
     }
 
-    /// Hands over each object of a resource, in one namespace or (with an empty one) in all; keeps one page at a time. What
-    /// is not served has no objects.
+    /// Passes on each object of a resource, in one namespace or, if that is empty, in all, holding one page at a time. A resource
+    /// that is not served has no objects.
     pub async fn each(
         &self,
         resource: &Resource,
@@ -628,7 +627,7 @@ impl Gatherer {
         }
     }
 
-    /// The metadata of the Leases among these lists that agents of nodes report on. What cannot be read reports nothing.
+    /// Returns the metadata of the Leases among these lists in which node agents report. Leases that cannot be read are skipped.
     pub async fn node_reports(&self, lists: &[(Scope, Vec<Resource>)]) -> Vec<Value> {
         let is_lease = |resource: &&Resource| {
             (&*resource.name.group, &*resource.name.resource) == ("coordination.k8s.io", "leases")
@@ -671,7 +670,7 @@ impl Gatherer {
                 items.extend(std::mem::take(found).into_iter().filter_map(|object| keep(name, object)));
             }
             if next.is_empty() {
-                // Objects on lists do not say what they are.
+                // Objects in lists lack their kind.
                 for item in &mut items {
                     item["apiVersion"] = resource.api_version().into();
                     item["kind"] = (&*resource.kind).into();
@@ -702,7 +701,7 @@ fn escaped(resource: &Resource, namespace: &str) -> String {
     resource.path(&escaped)
 }
 
-/// Returns the path and query of one page of a list; an empty selector or token is left out.
+/// Returns path and query of one page of a list; omits an empty selector or token.
 #[must_use]
 pub fn list_path(resource: &Resource, namespace: &str, selector: &str, token: &str, limit: usize) -> String {
     let mut path = escaped(resource, namespace);
@@ -742,7 +741,7 @@ async fn get(client: &ApiClient, path: &str, accept: &'static str) -> GetResult 
     }
 }
 
-/// Why a request brought no answer.
+/// Explains why a request got no response.
 fn no_answer(error: &RequestError) -> Unread {
     let code = match error {
         RequestError::Timeout(_) => UnreadCode::TimedOut,
@@ -752,7 +751,7 @@ fn no_answer(error: &RequestError) -> Unread {
     Unread::new(code, preflight::one_line(error))
 }
 
-/// One line about what could not be listed, if anything.
+/// Returns one line about what could not be listed, if anything.
 #[must_use]
 pub fn unlisted_summary(survey: &Survey) -> Option<String> {
     let unlisted = survey.unlisted();
@@ -767,14 +766,14 @@ pub fn unlisted_summary(survey: &Survey) -> Option<String> {
     ))
 }
 
-/// Warns of what could not be seen.
+/// Warns about what could not be read.
 pub fn warn(unseen: &[String]) {
     for what in unseen {
         gc_process::screen::complain!("warning: {what}");
     }
 }
 
-/// Fails with what went wrong, after an answer about everything else; each in a line of its own.
+/// Fails with these errors, one per line, after everything else was answered.
 pub fn fail(mut failures: Vec<anyhow::Error>) -> anyhow::Result<()> {
     let Some(last) = failures.pop() else { return Ok(()) };
     for failure in failures {
@@ -783,7 +782,8 @@ pub fn fail(mut failures: Vec<anyhow::Error>) -> anyhow::Result<()> {
     Err(last)
 }
 
-/// Reads the present time of the collectors: that of the server where they run beside it, and may be ahead; otherwise ours.
+/// Returns the current time of the collectors: that of the server if they run in it, which may be ahead, and otherwise the local
+/// one.
 pub async fn clock(client: &ApiClient) -> Timestamp {
     let answer = client.call(preflight::request(Method::GET, CLOCK, None)).await;
     let document = answer.ok().filter(|answer| answer.head.status.is_success());
@@ -794,7 +794,7 @@ pub async fn clock(client: &ApiClient) -> Timestamp {
     now.map_or_else(self::now, |now| Timestamp(now.as_millisecond()))
 }
 
-/// The present time.
+/// Returns the current time.
 #[must_use]
 pub fn now() -> Timestamp {
     Timestamp(jiff::Timestamp::now().as_millisecond())

@@ -1,4 +1,4 @@
-//! The journal of collectors as it is shown, and what it says of deleted objects.
+//! Output of the collectors' journal, and its entries about deleted objects.
 
 use std::collections::VecDeque;
 use std::io::{IsTerminal as _, Write};
@@ -13,21 +13,21 @@ use super::audit::DOUBTFUL;
 use super::sources::Source;
 use crate::output::Answer;
 
-/// Maximum width of a line on a terminal. Elsewhere nothing is shortened.
+/// Maximum width of a line on a terminal. Nothing is shortened elsewhere.
 const LINE_WIDTH: usize = 120;
-/// The columns before the last one, with their widths in a journal that is followed; the last one has the rest.
+/// The columns before the last one, with their widths in a followed journal; the last one takes the rest.
 const COLUMNS: [(&str, usize); 5] =
     [("TIME", 20), ("VERB", 10), ("NAMESPACE", 12), ("OBJECT", 36), ("OUTCOME", 8)];
-/// Maximum widths of these columns where all lines are known.
+/// Maximum widths of these columns if all lines are known.
 const MAXIMUM_WIDTHS: [usize; 5] = [20, 16, 14, 60, 12];
-/// Minimum width of the last column: a code fits.
+/// Minimum width of the last column, enough for a code.
 const WHY_WIDTH: usize = 24;
-/// Place of the names of objects among the columns.
+/// Index of the column with object names.
 const OBJECT: usize = 3;
-/// Blanks after each column.
+/// Number of spaces after each column.
 const GAP: usize = 2;
 
-/// Why something was done: its code with the message.
+/// Formats the reason of an entry: its code with the message.
 fn reason(entry: &Value) -> String {
     match (text(entry, "verdict"), text(entry, "message")) {
         (code, "") => code.to_owned(),
@@ -48,7 +48,7 @@ fn object(entry: &Value) -> String {
     if name.is_empty() { resource.to_owned() } else { format!("{resource}/{name}") }
 }
 
-/// `2026-09-21 14:01:00Z`; what is not a time stays as it is.
+/// Formats a time as `2026-09-21 14:01:00Z`; other text stays as it is.
 #[must_use]
 pub fn time(entry: &Value) -> String {
     let text = text(entry, "time");
@@ -56,7 +56,7 @@ pub fn time(entry: &Value) -> String {
         .map_or_else(|_| text.to_owned(), |time| time.strftime("%Y-%m-%d %H:%M:%SZ").to_string())
 }
 
-/// The columns that every form for people has.
+/// Returns the columns of every form for people.
 fn cells(entry: &Value) -> [String; 6] {
     let why = match text(entry, "failure") {
         "" => text(entry, "verdict").to_owned(),
@@ -75,7 +75,7 @@ fn headings() -> [String; 6] {
     headings
 }
 
-/// A text of at most this width: the begin and the end of a name say more than its middle.
+/// Shortens a text to at most this width by omitting the middle, which is the least telling part of a name.
 fn shortened(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {
@@ -87,12 +87,12 @@ fn shortened(text: &str, width: usize) -> String {
     format!("{head}…{tail}")
 }
 
-/// Reports whether lines may be as long as they are: for a program, or for a file.
+/// Reports whether lines are not shortened, because a program or a file receives them.
 fn is_unbounded() -> bool {
     !std::io::stdout().is_terminal()
 }
 
-/// One line, of at most [`LINE_WIDTH`] characters unless it may be longer.
+/// Formats one line, of at most [`LINE_WIDTH`] characters unless it is unbounded.
 fn line(cells: &[String; 6], widths: [usize; 5], is_unbounded: bool) -> String {
     use std::fmt::Write as _;
 
@@ -107,7 +107,7 @@ fn line(cells: &[String; 6], widths: [usize; 5], is_unbounded: bool) -> String {
     line.trim_end().to_owned()
 }
 
-/// Writes entries as a table, with everything about each one if it is wide.
+/// Writes entries as a table; the wide form includes everything about each.
 pub fn table(entries: &VecDeque<Value>, is_wide: bool, out: &mut impl Write) -> Result<()> {
     if is_wide {
         return wide_table(entries, out);
@@ -131,7 +131,7 @@ fn narrow_table(rows: &[[String; 6]], is_unbounded: bool, out: &mut impl Write) 
     rows.iter().try_for_each(|row| Ok(writeln!(out, "{}", line(row, widths, false))?))
 }
 
-/// Everything about each entry, however wide.
+/// Writes everything about each entry, without limiting the width.
 fn wide_table(entries: &VecDeque<Value>, out: &mut impl Write) -> Result<()> {
     let mut names: Vec<String> = headings().to_vec();
     names.extend(["MESSAGE", "UID", "OWNERS", "EVIDENCE", "REQUESTS", "TOOK"].map(str::to_owned));
@@ -174,37 +174,37 @@ impl Answer for Found {
     }
 }
 
-/// The headings of a journal that is followed.
+/// Returns the headings for a followed journal.
 #[must_use]
 pub fn followed_headings() -> String {
     line(&headings(), COLUMNS.map(|(_, width)| width), is_unbounded())
 }
 
-/// One entry of a journal that is followed, as a line below [`followed_headings`].
+/// Formats one entry of a followed journal as a line below [`followed_headings`].
 #[must_use]
 pub fn followed_line(entry: &Value) -> String {
     line(&cells(entry), COLUMNS.map(|(_, width)| width), is_unbounded())
 }
 
-/// Why an object was deleted, by the journal. An error if the journal does not have it.
+/// Explains why an object was deleted, from the journal. Returns an error if the journal has no entry about it.
 pub fn why_gone(found: &Found, source: &Source, title: &str) -> Result<Value> {
     let done = |verbs: &'static [&'static str]| {
         found.entries.iter().rfind(|entry| verbs.contains(&text(entry, "verb")) && is_accepted(entry))
     };
-    // A finalizer that was removed at last is the end of a deletion, and its reason only where somebody else deleted.
+    // Removing the last finalizer ends a deletion, and its reason is that of the deletion only if somebody else requested it.
     let Some(last) = done(&["delete", "force-delete"]).or_else(|| done(&["remove-finalizer"])) else {
         bail!(
             "{title} does not exist, and the journal has no deletion of it: this collector did not delete it \
              (journal: {source})"
         );
     };
-    // Of what was done before, only what happened to the same object.
+    // Of the earlier entries, only those about the same object count.
     let same = found.entries.iter().filter(|entry| entry["uid"] == last["uid"]);
     Ok(json!({"conclusion": "Collected", "deletion": last, "entries": same.collect::<Vec<_>>(),
               "journal": source.to_string()}))
 }
 
-/// The answer about an object that none of the collectors has deleted, which somebody else did.
+/// Returns the answer about an object that somebody other than the collectors has deleted.
 pub(crate) fn deleted_by_others(title: &str) -> Value {
     json!({"conclusion": "Deleted", "object": title, "requestedBy": []})
 }
@@ -234,10 +234,10 @@ fn by(entry: &Value) -> &str {
     }
 }
 
-/// The accounts of kube-controller-manager's controllers, and of others that belong to the cluster.
+/// Prefix of the accounts of kube-controller-manager's controllers and other cluster components.
 const OWN_ACCOUNTS: &str = "system:serviceaccount:kube-system:";
 
-/// Describes the deletion of an object that no collector with a journal has deleted, by the known requests.
+/// Describes the deletion of an object that no collector's journal has, from the known requests.
 fn by_whom(requested_by: &[String]) -> String {
     let first = requested_by.iter().find(|line| !line.starts_with(DOUBTFUL));
     let controller = first.and_then(|line| line.strip_prefix(OWN_ACCOUNTS)?.split(' ').next());
@@ -248,7 +248,7 @@ fn by_whom(requested_by: &[String]) -> String {
     }
 }
 
-/// The same for people.
+/// Writes the same answer for people.
 pub(crate) fn why_gone_text(answer: &Value, out: &mut impl Write) -> Result<()> {
     if answer["deletion"].is_null() {
         writeln!(out, "{}\n{}", text(answer, "object"), by_whom(&list(answer, "requestedBy")))?;
@@ -289,7 +289,7 @@ pub(crate) fn why_gone_text(answer: &Value, out: &mut impl Write) -> Result<()> 
     Ok(())
 }
 
-/// Names those who asked for the deletion, and those who removed finalizers.
+/// Names the users who requested the deletion, and those who removed finalizers.
 fn asked_for(answer: &Value, out: &mut impl Write) -> Result<()> {
     let lines = list(answer, "requestedBy");
     if !lines.is_empty() {
@@ -340,7 +340,7 @@ mod tests {
             ),
             "{text}"
         );
-        // Output that is not for a terminal is not shortened.
+        // Output that does not go to a terminal is not shortened.
         let whole = shown(&entries, true);
         assert!(!whole.contains('…') && whole.contains(&"replica".repeat(20)), "{whole}");
         let widths = COLUMNS.map(|(_, width)| width);

@@ -1,8 +1,8 @@
-//! Reads a server, a graph, a journal or an audit log for the answers of `gc-explain`, and puts each answer into its forms
-//! ([`output::Answer`]): the command line shows them, and servers send them. Every request is a GET, or asks for the user's own
-//! rights; [`plan::send`] alone deletes, after a plan was shown.
+//! Reads a server, a graph, a journal or an audit log for the answers of `gc-explain`, and converts each answer to its forms
+//! ([`output::Answer`]), which the command line prints and servers send. Every request is a GET or queries the user's own
+//! permissions; only [`plan::send`] deletes, after a plan was shown.
 //!
-//! Start with [`gather::Gatherer`]; [`stuck::stuck_in`] is a whole question.
+//! Start with [`gather::Gatherer`]; [`stuck::stuck_in`] is a complete example.
 
 pub mod answering;
 pub mod attached;

@@ -12,7 +12,7 @@ use gc_process::preflight;
 pub struct Listable(Vec<(String, String)>);
 
 impl Listable {
-    /// Reports whether this one is among them.
+    /// Reports whether a resource is among them.
     #[must_use]
     pub fn contain(&self, name: &GroupResource) -> bool {
         let is = |rule: &str, value: &str| rule == "*" || rule == value;
@@ -38,8 +38,8 @@ impl Listable {
     }
 }
 
-/// Asks the server for the resources of a namespace that the client's user may list; `None` if the server does not
-/// say all of it. One request in place of one refusal per resource.
+/// Asks the server which resources of a namespace the user may list; `None` if the server's answer is incomplete. This one request
+/// avoids one refusal per resource.
 pub async fn listable(client: &ApiClient, namespace: &str) -> Option<Listable> {
     let review = serde_json::json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace},

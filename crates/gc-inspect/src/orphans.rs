@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::gather::{Gatherer, Reading};
 
-/// Resources that may use storage: group, plural name, and how it is noted. The volumes come last: one that was bound after the driver had listed
-/// it is known then.
+/// Resources that may use storage: group, plural name, and how their objects are recorded. Volumes come last, so that one bound
+/// after the driver's listing is known.
 const USERS: [(&str, &str, fn(&mut UsedStorage, &Value)); 4] = [
     ("storage.k8s.io", "storageclasses", UsedStorage::class),
     ("", "persistentvolumeclaims", UsedStorage::claim),
@@ -18,8 +18,8 @@ const USERS: [(&str, &str, fn(&mut UsedStorage, &Value)); 4] = [
     ("", "persistentvolumes", UsedStorage::volume),
 ];
 
-/// Reads what the cluster uses of the storage of these drivers, and reports what it does not use. To be called with what the drivers
-/// have listed before. `exclusive`: drivers whose storage no other cluster uses.
+/// Reads which storage of these drivers the cluster uses, and reports the rest. Call it after the drivers have listed their
+/// volumes. `exclusive` lists the drivers whose storage no other cluster uses.
 ///
 /// # Errors
 /// The PersistentVolumes cannot be listed.

@@ -1,4 +1,4 @@
-//! One set of output formats for all commands.
+//! Output formats that all commands share.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::str::FromStr;
@@ -10,20 +10,20 @@ use serde_json::Value;
 
 /// Minimum gap between the columns of a table.
 const COLUMN_GAP: &str = "  ";
-/// A last column with less room is not folded.
+/// Minimum width of a last column that is folded.
 const NARROWEST: usize = 16;
-/// Indentation of the rest of a folded line.
+/// Indentation of continued lines.
 const CONTINUATION_INDENT: usize = 4;
-/// Prefixes of a command to copy.
+/// Prefixes of commands to copy.
 const COMMANDS: [&str; 2] = ["try:", "by force:"];
 
-/// `-o`.
+/// Value of `-o`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Output {
     /// Aligned text.
     #[default]
     Text,
-    /// The same with more columns, and nothing folded.
+    /// Aligned text with more columns, and nothing folded.
     Wide,
     /// `resource/name`, one per line.
     Name,
@@ -31,15 +31,15 @@ pub enum Output {
     Json,
     /// YAML.
     Yaml,
-    /// Fields by kubectl's JSONPath templates.
+    /// Fields selected by kubectl's JSONPath templates.
     JsonPath(String),
-    /// Columns: headings and paths.
+    /// Columns: headings with paths.
     Columns(Vec<(String, String)>),
-    /// Graphviz.
+    /// Graphviz graph.
     Dot,
-    /// Mermaid.
+    /// Mermaid graph.
     Mermaid,
-    /// A page.
+    /// HTML page.
     Html,
 }
 
@@ -80,19 +80,19 @@ impl FromStr for Output {
     }
 }
 
-/// An answer in every form it has.
+/// An answer, in all the forms it has.
 pub trait Answer {
-    /// As data. What lists something has it under `items`.
+    /// Converts to JSON. A list of things is under `items`.
     fn value(&self) -> Value;
-    /// For people.
+    /// Writes the answer for people.
     fn text(&self, is_wide: bool, out: &mut Vec<u8>) -> anyhow::Result<()>;
-    /// `resource/name` of what it is about.
+    /// Returns `resource/name` of each object in the answer.
     fn names(&self) -> Vec<String>;
-    /// As a page.
+    /// Formats as an HTML page, if there is one.
     fn html(&self) -> Option<String> {
         None
     }
-    /// As a graph: nodes with their labels, and edges.
+    /// Returns the answer as a graph: nodes with their labels, and edges.
     fn graph(&self) -> Option<(Vec<String>, Vec<(usize, usize)>)> {
         None
     }
@@ -164,8 +164,8 @@ pub fn write(out: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// Returns an answer as people see it in a pipe and on terminals of 80 and of 160 columns, also where `-o wide` shows more. Tests
-/// compare it with what is known of each command.
+/// Returns an answer as printed to a pipe and to terminals of 80 and 160 columns, and with `-o wide` if that shows more. Tests
+/// compare it with the expected output of each command.
 pub fn screens(answer: &impl Answer) -> anyhow::Result<String> {
     use std::fmt::Write as _;
 
@@ -191,7 +191,7 @@ pub fn screens(answer: &impl Answer) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The columns of the terminal that is written to, if it is one.
+/// Returns the number of columns if standard output is a terminal.
 fn terminal_width() -> Option<usize> {
     let stdout = std::io::stdout();
     if !stdout.is_terminal() {
@@ -200,8 +200,7 @@ fn terminal_width() -> Option<usize> {
     rustix::termios::tcgetwinsize(stdout).ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0)
 }
 
-/// Text with its long lines folded between words; rows of a table within their last column, if it has room. Commands to copy
-/// are left in one piece.
+/// Folds long lines between words, and rows of a table within their last column if it has room. Commands to copy stay in one piece.
 pub(crate) fn folded(text: &str, width: usize) -> String {
     let mut folded = String::new();
     for line in text.lines() {
@@ -228,7 +227,7 @@ fn fold(line: &str, width: usize, folded: &mut String) {
     }
     folded.push_str(before);
     for (number, word) in words(last).into_iter().enumerate() {
-        // A word has the blanks in front of it.
+        // A word includes the spaces before it.
         let length = word.chars().count();
         if number > 0 && used + length > width && used > indentation {
             folded.push('\n');
@@ -243,7 +242,7 @@ fn fold(line: &str, width: usize, folded: &mut String) {
     }
 }
 
-/// The words of a line, each with the blanks in front of it; what is quoted is one word.
+/// Returns the words of a line, each with the spaces before it; quoted text is one word.
 fn words(line: &str) -> Vec<&str> {
     let (mut words, mut start) = (Vec::new(), 0);
     let (mut is_quoted, mut is_in_word) = (false, false);
@@ -287,14 +286,14 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The path of a column, with or without braces and the first dot, as kubectl takes it.
+/// Parses the path of a column, with or without braces and the leading dot, as kubectl accepts it.
 fn column_path(text: &str) -> Result<JsonPath, String> {
     let bare = text.trim().trim_start_matches('{').trim_end_matches('}');
     let dot = if bare.starts_with(['.', '[', '$', '@']) { "" } else { "." };
     path(&format!("{dot}{bare}"))
 }
 
-/// A path from the object at hand.
+/// Parses a path relative to the current object.
 fn path(text: &str) -> Result<JsonPath, String> {
     let text = text.trim();
     JsonPath::parse(text.strip_prefix('@').unwrap_or(text)).map_err(|error| format!("{text:?}: {error}"))
@@ -309,10 +308,10 @@ enum Part {
     Range(JsonPath, Vec<Part>),
 }
 
-/// The parts of one of kubectl's JSONPath templates: text, `{.path}`, `{"text"}` and `{range .path}…{end}`.
+/// Parses one of kubectl's JSONPath templates: text, `{.path}`, `{"text"}` and `{range .path}…{end}`.
 fn template_parts(template: &str) -> Result<Vec<Part>, String> {
     let mut parts = Vec::new();
-    // The parts outside of each range that is open.
+    // Parts outside of each open range.
     let mut open: Vec<(JsonPath, Vec<Part>)> = Vec::new();
     let mut rest = template;
     while let Some((text, after)) = rest.split_once('{') {
@@ -341,7 +340,7 @@ fn template_parts(template: &str) -> Result<Vec<Part>, String> {
     Ok(parts)
 }
 
-/// `"text"` or `'text'`, with escapes.
+/// Parses `"text"` or `'text'`, with escapes.
 fn literal(quoted: &str) -> Result<String, String> {
     let json = match quoted.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')) {
         Some(text) => format!("\"{}\"", text.replace("\\'", "'").replace('"', "\\\"")),

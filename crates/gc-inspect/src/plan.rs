@@ -1,4 +1,4 @@
-//! What a deletion leads to, and the deletion itself.
+//! Plans of deletions, and the deletions themselves.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -25,9 +25,9 @@ use crate::target::NamedObject;
 
 /// More objects of one kind and fate are folded into one line, unless `--full` is given.
 const FOLDED_ABOVE: usize = 20;
-/// The page asks for the name before it deletes more objects than this.
+/// Number of deleted objects above which the page asks for the name.
 const ASKED_ABOVE: usize = 10;
-/// Objects that a plan concerns at most.
+/// Maximum number of objects in a plan.
 const LARGEST_PLAN: usize = 500_000;
 /// kubectl's names of propagation policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -60,24 +60,24 @@ impl Cascade {
 
 /// Result of planning a deletion.
 pub struct Planning {
-    /// The plan for the objects that were found.
+    /// Plan for the objects that were found.
     pub radius: BlastRadius,
     /// Resources that could not be read.
     pub unseen: Vec<String>,
-    /// The objects that were found.
+    /// Objects that were found.
     pub targets: Vec<(NamedObject, Target)>,
-    /// Why nothing is planned for the others.
+    /// Errors for the objects that are not in the plan.
     pub failures: Vec<anyhow::Error>,
 }
 
 impl Planning {
-    /// An error if there are objects for which nothing is planned.
+    /// Returns an error if any object is not in the plan.
     pub fn complete(mut self) -> anyhow::Result<Self> {
         gather::fail(std::mem::take(&mut self.failures))?;
         Ok(self)
     }
 
-    /// Shows the plan, unless it is about nothing.
+    /// Prints the plan, unless it is empty.
     pub fn show(&self, full: bool, output: &Output) -> anyhow::Result<()> {
         if self.targets.is_empty() {
             return Ok(());
@@ -87,7 +87,7 @@ impl Planning {
     }
 }
 
-/// A plan with how it is shown.
+/// A plan, with its display options.
 pub struct ShownPlan<'a> {
     /// The plan.
     pub radius: &'a BlastRadius,
@@ -95,14 +95,14 @@ pub struct ShownPlan<'a> {
     pub full: bool,
 }
 
-/// Gathers and plans. An object that is missing is not a reason not to plan for the others.
+/// Gathers and plans. Missing objects do not prevent a plan for the others.
 pub async fn ask(
     gatherer: &Gatherer,
     named: Vec<NamedObject>,
     policy: PropagationPolicy,
     patience: Duration,
 ) -> anyhow::Result<Planning> {
-    // Dependents of an object in a namespace are in that namespace.
+    // Dependents of a namespaced object are in its namespace.
     let namespace = match named.split_first() {
         Some((first, others)) if others.iter().all(|other| other.namespace == first.namespace) => {
             first.namespace.clone()
@@ -145,12 +145,12 @@ pub async fn ask(
     let mut scope = Scope { namespace, ..Scope::default() };
     let mut survey = gatherer.survey(&scope, patience).await?;
     if let Some(only) = only_namespace(&planning.targets).filter(|_| nothing_is_listed(&survey)) {
-        // A user who may not list everywhere may still list there.
+        // A user who may not list everywhere may still list in this namespace.
         scope.namespace = only;
         survey = gatherer.survey(&scope, patience).await?;
     }
     let observe_targets = |survey: &mut Survey| {
-        // They could be read and may not be listed.
+        // These objects could be read, although they may not be listed.
         for (resource, metadata) in &found {
             survey.observe(*resource, metadata.clone());
         }
@@ -175,12 +175,12 @@ pub async fn ask(
         let is_elsewhere =
             |item: &Item| item.namespace.is_empty() && item.kind.resource != "persistentvolumes";
         if radius.items.iter().any(is_elsewhere) {
-            // What depends on it may be in any namespace.
+            // Its dependents may be in any namespace.
             survey = gatherer.survey(&Scope::default(), patience).await?;
             observe_targets(&mut survey);
             radius = planned(gatherer, &survey, &mut facts, &targets).await?;
         }
-        // Webhooks decide about what goes with a volume as well.
+        // Webhooks may also decide about objects that are deleted with a volume.
         while probes.tell(gatherer, &radius, &mut facts).await {
             radius = planned(gatherer, &survey, &mut facts, &targets).await?;
         }
@@ -192,8 +192,8 @@ pub async fn ask(
     Ok(planning)
 }
 
-/// Adds the objects at cluster scope to a survey of one namespace, as far as this user may list them: a volume that goes with its claim
-/// may own such.
+/// Adds cluster-scoped objects to a survey of one namespace, as far as this user may list them: a volume that is deleted with its
+/// claim may own some.
 async fn list_cluster_scope(
     gatherer: &Gatherer,
     survey: &mut Survey,
@@ -208,26 +208,26 @@ async fn list_cluster_scope(
     gatherer.list_all(survey, &[(everywhere.clone(), resources)], patience).await
 }
 
-/// The namespace that is to be deleted, if it is one and nothing else.
+/// Returns the namespace to delete, if that is the only target.
 fn only_namespace(targets: &[(NamedObject, Target)]) -> Option<String> {
     let [(named, _)] = targets else { return None };
     let is_namespace = named.resource.name == GroupResource::new("", "namespaces");
     is_namespace.then(|| named.name.clone())
 }
 
-/// Reports whether this user may list nothing of what was asked for.
+/// Reports whether this user may not list any of the requested resources.
 fn nothing_is_listed(survey: &Survey) -> bool {
     let listable = survey.catalog.all().iter().filter(|resource| resource.is_collectable()).count();
     survey.unlisted().len() >= listable
 }
 
-/// The objects that the user who asks may not delete. A server that does not say forbids nothing.
+/// Returns the objects that the requesting user may not delete. A server that does not answer forbids nothing.
 async fn forbidden(client: &ApiClient, targets: &[(NamedObject, Target)]) -> Vec<String> {
     let mut of_all: BTreeMap<(ResourceId, &str), bool> = BTreeMap::new();
     let mut forbidden = Vec::new();
     for (named, _) in targets {
         let place = (named.resource.id, named.namespace.as_str());
-        // One object is asked about by its name, which one answer decides.
+        // A single object is queried by its name, which takes one request.
         let may_delete_all = match of_all.get(&place) {
             Some(known) => *known,
             None if targets.len() == 1 => false,
@@ -244,7 +244,7 @@ async fn forbidden(client: &ApiClient, targets: &[(NamedObject, Target)]) -> Vec
     forbidden
 }
 
-/// Reports whether the user who asks may delete the object of this name, or every one in its place.
+/// Reports whether the requesting user may delete the object of this name, or every object of its resource and namespace.
 async fn may_delete(client: &ApiClient, named: &NamedObject, name: &str) -> bool {
     let GroupResource { group, resource } = &named.resource.name;
     let review = json!({
@@ -259,7 +259,7 @@ async fn may_delete(client: &ApiClient, named: &NamedObject, name: &str) -> bool
     document.is_none_or(|document| document["status"]["allowed"] != false)
 }
 
-/// An object, and its metadata.
+/// Returns an object, and its metadata.
 async fn with_metadata(gatherer: &Gatherer, named: &NamedObject) -> anyhow::Result<(Value, Metadata)> {
     let object = named.read(gatherer).await?;
     let metadata = serde_json::from_value(object.clone()).context("the object's metadata cannot be read")?;
@@ -361,15 +361,14 @@ impl ShownPlan<'_> {
     }
 }
 
-/// Reports whether a plan needs to be confirmed: much is deleted, or what cannot be created again, or something
-/// gets stuck.
+/// Reports whether a plan needs confirmation: it deletes many objects or ones that cannot be recreated, or something gets stuck.
 #[must_use]
 pub fn needs_confirmation(radius: &BlastRadius) -> bool {
     let going = radius.items.len() - radius.count(Fate::Released);
     going > ASKED_ABOVE || !radius.lost_volumes.is_empty() || radius.would_get_stuck()
 }
 
-/// Asks for one deletion.
+/// Requests one deletion.
 pub async fn send(
     client: &ApiClient,
     named: &NamedObject,

@@ -1,4 +1,4 @@
-//! Dry-run deletions: what admission webhooks say to a deletion is known to the server alone.
+//! Dry-run deletions, because only the server can tell what admission webhooks decide.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ use serde_json::json;
 
 use super::gather::{self, Gatherer, IN_FLIGHT};
 
-/// Objects about which the server is asked at most; further ones may still be refused.
+/// Maximum number of dry runs; deletions of further objects may still be refused.
 const MOST_PROBES: usize = 200;
 
-/// Server's answer to a dry run of a deletion.
+/// The server's response to a dry run of a deletion.
 enum DryRunAnswer {
     /// It would be accepted, or cannot be tried.
     Nothing,
@@ -27,13 +27,14 @@ enum DryRunAnswer {
     Silent { webhook: String, message: String },
 }
 
-/// Deletions that were tried.
+/// Deletions that have been tried.
 #[derive(Default)]
 pub(crate) struct Probes(BTreeSet<String>);
 
 impl Probes {
-    /// Tries the deletions that webhooks decide about, and tells the facts what the server says. Whether there is something new: a plan
-    /// is then to be made again. A silent webhook costs its timeout, so that one deletion is tried before all others.
+    /// Tries deletions that webhooks decide about, and adds the server's responses to the facts. Reports whether there is anything
+    /// new, in which case the plan has to be made again. A silent webhook costs its timeout, so one deletion is tried before all
+    /// others.
     pub(crate) async fn tell(
         &mut self,
         gatherer: &Gatherer,
@@ -78,7 +79,7 @@ async fn tried(gatherer: &Gatherer, place: &Place) -> DryRunAnswer {
     let is_denied = message.contains("denied the request") || refusing_policy(&message).is_some();
     match webhook_in(&message) {
         _ if is_denied => DryRunAnswer::Refused(message),
-        // A webhook with side effects cannot be tried.
+        // A webhook with side effects does not support dry runs.
         Some(_) if !message.contains("failed calling webhook") => DryRunAnswer::Nothing,
         Some(webhook) => DryRunAnswer::Silent { webhook: webhook.to_owned(), message },
         None => DryRunAnswer::Nothing,

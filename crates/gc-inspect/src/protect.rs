@@ -12,7 +12,7 @@ use crate::gather::{self, Gatherer, Reading, Scope};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// Reads the rules of a server and judges them. Policies of others are left out.
+/// Reads and judges the rules of a server, ignoring other policies.
 ///
 /// # Errors
 /// The policies or their bindings cannot be listed.
@@ -24,14 +24,14 @@ pub async fn rules(gatherer: &Gatherer, now: Timestamp) -> anyhow::Result<Vec<St
     let counts = match &counts {
         Knowledge::Present(counts) => Some(counts),
         Knowledge::Absent => None,
-        // Only that it is there is known.
+        // Only its existence is known.
         Knowledge::Unreadable(_) => Some(&Value::Null),
     };
     Ok(protect::status(&policies, &bindings, counts, now))
 }
 
 async fn all(gatherer: &Gatherer, resource: &str) -> anyhow::Result<Vec<Value>> {
-    // Servers before Kubernetes 1.30 have none.
+    // Servers before Kubernetes 1.30 have no such policies.
     let Some(resource) = gatherer.catalog.named(&GroupResource::new(GROUP, resource)) else {
         return Ok(Vec::new());
     };
@@ -47,10 +47,10 @@ async fn all(gatherer: &Gatherer, resource: &str) -> anyhow::Result<Vec<Value>> 
     Ok(found)
 }
 
-/// Counts in the whole cluster. Also returns what could not be listed, which may make counts too low.
+/// Counts in the whole cluster. Also returns what could not be listed, which may make the counts too low.
 ///
 /// # Errors
-/// The cluster cannot be listed in time, or too much would be protected.
+/// The cluster cannot be listed in time, or too many objects would be protected.
 pub async fn count(
     gatherer: &Gatherer,
     counting: &Counting,

@@ -1,4 +1,4 @@
-//! Everything about the removal of one finalizer by hand.
+//! Information about the removal of one finalizer by hand.
 
 use std::time::Duration;
 
@@ -15,22 +15,22 @@ use serde_json::Value;
 use crate::gather::{self, Gatherer, Scope};
 use crate::unanswered::UnansweredReason;
 
-/// The reason of the Events about finalizers that were removed by hand.
+/// Reason of the Events about finalizers that were removed by hand.
 pub const REASON: &str = "FinalizerReleased";
-/// Their annotation with the user.
+/// Annotation of these Events with the user.
 pub const USER: &str = "kubegc.io/released-by";
-/// Their annotation with the finalizer.
+/// Annotation of these Events with the finalizer.
 pub const FINALIZER: &str = "kubegc.io/released-finalizer";
-/// Their annotation with the resource of the object.
+/// Annotation of these Events with the resource of the object.
 pub const RESOURCE: &str = "kubegc.io/released-resource";
-/// Their annotation with the UID of the object.
+/// Annotation of these Events with the UID of the object.
 pub const UID: &str = "kubegc.io/released-uid";
-/// The namespace of Events about objects at cluster scope.
+/// Namespace of Events about cluster-scoped objects.
 pub const DEFAULT_NAMESPACE: &str = "default";
-/// Events that are read about one object at most.
+/// Maximum number of Events to read about one object.
 const EVENTS_READ: usize = 100;
 
-/// The answer about one finalizer.
+/// Answer about one finalizer.
 pub struct ReleaseAnswer {
     /// The answer.
     pub release: Release,
@@ -40,10 +40,10 @@ pub struct ReleaseAnswer {
     pub unseen: Vec<String>,
 }
 
-/// Gathers and decides. The finalizer may be left out for an object that has one alone.
+/// Gathers and decides. The finalizer can be omitted if the object has only one.
 ///
 /// # Errors
-/// The object does not exist or cannot be read, or its finalizers leave no choice.
+/// The object does not exist or cannot be read, or the choice of finalizer is invalid.
 pub async fn ask(
     gatherer: &Gatherer,
     resource: &Resource,
@@ -59,7 +59,7 @@ pub async fn ask(
     let metadata: Metadata =
         serde_json::from_value(object.clone()).context("the object's metadata cannot be read")?;
     let is_namespace = resource.name == GroupResource::new("", "namespaces");
-    // Dependents of an object in a namespace are in that namespace.
+    // Dependents of a namespaced object are in its namespace.
     let inner = if is_namespace { name } else { namespace };
     let scope = Scope { namespace: inner.to_owned(), ..Scope::default() };
     let mut survey = gatherer.survey(&scope, patience).await?;
@@ -83,8 +83,8 @@ pub fn events_in(namespace: &str) -> String {
     path
 }
 
-/// Returns a line for each finalizer of an object that was removed with `kubegc release`, as far as the Events are still there and may be
-/// read. An empty UID means any object of the name.
+/// Returns a line for each finalizer of an object that was removed with `kubegc release`, as far as the Events still exist and may
+/// be read. An empty UID means any object of the name.
 pub async fn removals(client: &ApiClient, place: &Place) -> Vec<String> {
     let own = if place.namespace.is_empty() { DEFAULT_NAMESPACE } else { &place.namespace };
     let mut found = read(client, own, &place.name).await;

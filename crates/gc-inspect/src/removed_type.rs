@@ -1,5 +1,5 @@
-//! Types that the server no longer serves: a journal and an audit log have plural names and groups, a journal kinds
-//! as well, and neither has short names.
+//! Types that the server no longer serves. A journal and an audit log have plural names and groups, a journal also has kinds, and
+//! neither has short names.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 pub(crate) struct Meant {
     /// `widgets.example.com`
     pub(crate) resource: String,
-    /// Remark if only its letters suggest it.
+    /// Remark that it is a guess, if only its letters suggest it.
     pub(crate) guess: Option<String>,
 }
 
-/// Several resources may be meant.
+/// The word matches several resources.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{word:?} may be {}: name one of them", .resources.join(" or "))]
 pub(crate) struct Ambiguous {
@@ -20,7 +20,8 @@ pub(crate) struct Ambiguous {
     resources: Vec<String>,
 }
 
-/// The one of these resources, each with its kind if that is known, that is meant by a word. Names count before letters.
+/// Returns the one of these resources (each with its kind, if known) that a word means. A matching name takes precedence over an
+/// abbreviation.
 pub(crate) fn meant<'a>(
     word: &str,
     resources: impl Iterator<Item = (&'a str, &'a str)>,
@@ -55,7 +56,7 @@ pub(crate) fn may_mean(word: &str, resource: &str) -> bool {
     is_name(word, resource, "") || may_abbreviate(word, resource)
 }
 
-/// A name in lower case, and the group if one is said.
+/// Splits a word into the lower-case name, and the group if there is one.
 fn parts(word: &str) -> (String, Option<String>) {
     let word = word.to_lowercase();
     match word.split_once('.') {
@@ -84,8 +85,7 @@ fn is_name(word: &str, resource: &str, kind: &str) -> bool {
         && (is_plural_of(plural) || word == kind.to_lowercase())
 }
 
-/// Reports whether a word may be short for a resource: its letters are in the plural name, in this order, from the
-/// first one on.
+/// Reports whether a word may abbreviate a resource: its letters occur in the plural name in this order, starting with the first.
 fn may_abbreviate(word: &str, resource: &str) -> bool {
     let (word, asked_group) = parts(word);
     let (plural, group) = split(resource);

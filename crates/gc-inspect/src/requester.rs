@@ -1,5 +1,5 @@
-//! Requester of a deletion: from the memory of `kubegc up`'s server, and from a journal's entries about the object,
-//! its owners, its namespace and its definition.
+//! Requester of a deletion: from the deletions that `kubegc up`'s server remembers, and from journal entries about the object, its
+//! owners, its namespace and its definition.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -14,10 +14,10 @@ use serde_json::Value;
 use super::journal;
 use super::sources::Source;
 
-/// Objects on the way to the first request that are asked about at most.
+/// Maximum number of objects that are queried on the way to the first request.
 const STEPS: usize = 8;
 
-/// Of what the deletion is asked for.
+/// Object whose deletion is queried.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum RequestSubject {
     Uid(String),
@@ -32,19 +32,19 @@ pub(crate) struct RememberedDeletion {
 }
 
 impl RememberedDeletion {
-    /// Reports whether it is the deletion of the object that this entry of a journal is about.
+    /// Reports whether it is the deletion that this journal entry is about.
     pub(crate) fn is_of(&self, entry: &Value) -> bool {
         self.uid == text(entry, "uid")
     }
 
-    /// Reports whether it is a later deletion than the one of this entry of a journal, of another object.
+    /// Reports whether it is the later deletion of another object than that of this journal entry.
     pub(crate) fn is_of_another(&self, entry: &Value) -> bool {
         let recorded: Option<Timestamp> = text(entry, "time").parse().ok();
         !self.is_of(entry) && self.at > recorded
     }
 }
 
-/// The last deletion of an object of this name that the server remembers, if it does that.
+/// Returns the last deletion of an object of this name, if the server remembers one.
 pub(crate) async fn of_name(
     client: &ApiClient,
     resource: &str,
@@ -55,7 +55,7 @@ pub(crate) async fn of_name(
     remembered(client, &RequestSubject::Named { resource, namespace, name }).await.ok()?
 }
 
-/// `Err` if the server does not say such things to this user.
+/// Returns `Err` if the server does not answer this user.
 async fn remembered(client: &ApiClient, about: &RequestSubject) -> Result<Option<RememberedDeletion>, ()> {
     let mut path = format!("{DELETIONS}?");
     let parameters: &[(&str, &str)] = match about {
@@ -97,12 +97,12 @@ fn shown(asked: &Value) -> String {
     format!("{} at {}: {what}{program}{policy} (the API server)", text(asked, "user"), journal::time(asked))
 }
 
-/// Returns the requesters of this UID's deletion and of the deletions that caused it, up to the first request.
+/// Returns who requested the deletion of this UID and the deletions that caused it, up to the first request.
 pub(crate) async fn of_uid(client: &ApiClient, source: Option<&Source>, uid: &str) -> Vec<String> {
     follow(client, source, vec![(String::new(), RequestSubject::Uid(uid.to_owned()))]).await
 }
 
-/// Returns the requester behind the deletion of a journal's entry.
+/// Returns who is behind the deletion in a journal entry.
 pub(crate) async fn of_entry(client: &ApiClient, source: &Source, entry: &Value) -> Vec<String> {
     follow(client, Some(source), causes(entry)).await
 }
@@ -148,7 +148,7 @@ async fn deletion_of(source: &Source, uid: &str) -> Option<Value> {
     found.entries.into_iter().find(is_accepted)
 }
 
-/// Returns the causes of an object's deletion, by the entry of its deletion.
+/// Returns the causes of an object's deletion, from its journal entry.
 fn causes(entry: &Value) -> Vec<(String, RequestSubject)> {
     let named = |title: &str, resource: &str, name: &str| {
         let (resource, name) = (resource.to_owned(), name.to_owned());

@@ -1,4 +1,4 @@
-//! Knowledge of a collector in this process about the cluster, which replaces lists.
+//! Graph of a collector in this process, which replaces lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,27 +6,28 @@ use std::sync::Arc;
 use gc_explain::{GroupResource, Resource};
 use gc_types::{ObjectKey, ObservedObject, ResourceId};
 
-/// Objects of one resource that need more than a graph has are read one by one up to this number; more are listed.
+/// Maximum number of objects of one resource that are read singly because they need more than a graph has; above it, they are
+/// listed.
 pub const READ_SINGLY: usize = 20;
 
-/// One list: a resource, and the namespace that it is listed in (empty: everywhere).
+/// Resources to list, each in a namespace (everywhere, if empty).
 pub type Lists = Vec<(String, Vec<Resource>)>;
 
-/// Objects that are known, with the resources of which all are known.
+/// Known objects, and the resources whose objects are all known.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     /// Resources by their number.
     pub resources: BTreeMap<ResourceId, GroupResource>,
-    /// Every object that was asked for.
+    /// The requested objects.
     pub objects: Vec<ObservedObject>,
 }
 
 /// A graph that follows the cluster.
 pub trait Resident: Send + Sync {
-    /// The objects of these resources and namespaces, of resources that are up to date.
+    /// Returns the objects of these resources and namespaces, for resources that are up to date.
     fn contents(&self, fits: &dyn Fn(&GroupResource, &str) -> bool) -> Contents;
 
-    /// Reports whether this list, in a namespace or (with an empty one) of everything, may be taken from the graph.
+    /// Reports whether this list, in a namespace or, if that is empty, of everything, may be answered from the graph.
     fn permits(&self, _: &GroupResource, _: &str) -> bool {
         true
     }
@@ -35,7 +36,7 @@ pub trait Resident: Send + Sync {
 /// The part of a graph that a user may list.
 pub struct PermittedGraph {
     whole: Arc<dyn Resident>,
-    /// Resource and namespace; an empty one for everything.
+    /// Resource and namespace; an empty one means everywhere.
     lists: BTreeSet<(GroupResource, String)>,
 }
 
@@ -62,7 +63,7 @@ impl Resident for PermittedGraph {
     }
 }
 
-/// Reports whether an answer needs more of an object than a graph has: its finalizers, or when it was deleted.
+/// Reports whether an answer needs more of an object than a graph has: its finalizers, or its deletion time.
 #[must_use]
 pub fn needs_metadata(object: &ObservedObject) -> bool {
     let deletion = &object.deletion;
@@ -72,20 +73,19 @@ pub fn needs_metadata(object: &ObservedObject) -> bool {
 /// Objects of one list, as a graph has them.
 #[derive(Debug, Default)]
 pub struct KnownObjects {
-    /// Those of which nothing else is needed.
+    /// Objects for which the graph is enough.
     pub plain: Vec<ObservedObject>,
-    /// Those that have to be read.
+    /// Objects that have to be read.
     pub to_read: Vec<ObjectKey>,
 }
 
 impl Contents {
-    /// Takes the objects apart, by resource and namespace; those of a resource that is asked for everywhere, under the empty
-    /// namespace.
+    /// Groups the objects by resource and namespace; a resource that is listed everywhere has the empty namespace.
     pub fn by_list(
         self,
         is_everywhere: impl Fn(&GroupResource) -> bool,
     ) -> BTreeMap<(GroupResource, String), KnownObjects> {
-        // There may be hundreds of thousands of objects: names are compared and copied once per list.
+        // There may be hundreds of thousands of objects, so names are compared and copied once per list.
         let everywhere: BTreeSet<ResourceId> = self
             .resources
             .iter()

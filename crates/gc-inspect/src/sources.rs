@@ -1,5 +1,5 @@
-//! Where a journal is found: the file or collector that was named, the server's own, that of a collector on this
-//! machine or of the one that leads, or the file that one has left.
+//! Locations of a journal: the named file or collector, the server's own journal, that of a collector on this machine or of the
+//! leader, or a file that one has left.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -24,13 +24,13 @@ use serde_json::Value;
 use super::collector::{CollectorFlags, GUESS_PATIENCE, LeaderPages, OutOfReach};
 use crate::target::NamedObject;
 
-/// Interval of reading a followed file.
+/// Interval at which a followed file is read.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(250);
-/// Pause before a collector that is followed is asked again.
+/// Pause before a followed collector is requested again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Refused requests that are read at most, the newest.
+/// Maximum number of refused requests to read; the newest are read.
 const REFUSALS_READ: usize = 1_000;
-/// Maximum length of a line of a journal that is followed.
+/// Maximum length of a line in a followed journal.
 const LONGEST_LINE: usize = 16 << 20;
 
 /// Flags that select the journal.
@@ -48,7 +48,7 @@ pub struct JournalFlags {
 /// A journal.
 pub struct Source {
     place: JournalLocation,
-    /// Only what is about this server: others may have the same journal.
+    /// Restricts entries to this server, because others may share the journal.
     server: Option<String>,
 }
 
@@ -73,7 +73,7 @@ impl JournalFlags {
         self.journal.is_some() || self.collector.is_named()
     }
 
-    /// The journal that was named, if one was.
+    /// Returns the named journal, if there is one.
     async fn named(&self, access: &Access) -> Result<Option<Source>> {
         if let Some(file) = &self.journal {
             return Ok(Some(Source { place: JournalLocation::File(file.clone()), server: None }));
@@ -82,8 +82,8 @@ impl JournalFlags {
         Ok(client.map(|client| Source { place: JournalLocation::Asked(client), server: None }))
     }
 
-    /// The journal of the collectors that work on a server; `None` if none is found. An error says why the journal of a
-    /// collector that leads cannot be seen.
+    /// Returns the journal of the collectors that work on a server; `None` if none is found. An error explains why the journal of
+    /// the leading collector cannot be read.
     pub async fn of_server(&self, access: &Access, client: &ApiClient) -> Result<Option<Source>> {
         if let Some(named) = self.named(access).await? {
             return Ok(Some(named));
@@ -92,7 +92,7 @@ impl JournalFlags {
         let refused = match own.is_there().await {
             Ok(true) => return Ok(Some(own)),
             Ok(false) => None,
-            // A server without such a path refuses it, too, to users with few rights.
+            // A server without this path also refuses it to users with few permissions.
             Err(error) => Some(error),
         };
         let server = Some(client.address().to_owned());
@@ -109,7 +109,7 @@ impl JournalFlags {
         };
         let (of_leader, refused) = match (of_leader, refused) {
             (Ok(Some(source)), _) => return Ok(Some(source)),
-            // An error about other servers hides no error.
+            // A file with entries about this server takes precedence over the error.
             _ if is_about_it => return Ok(file),
             (Ok(None), refused) => (None, refused),
             (Err(why), refused) => (Some(why), refused),
@@ -122,7 +122,7 @@ impl JournalFlags {
         }
     }
 
-    /// The journal of the server that is meant, which need not run.
+    /// Finds the journal of the current server, which need not be running.
     pub async fn find(&self, access: &Access) -> Result<Source> {
         if let Some(named) = self.named(access).await? {
             return Ok(named);
@@ -148,8 +148,8 @@ impl JournalFlags {
 }
 
 impl JournalFlags {
-    /// Reads the named collector's entries about an object, if its page is at that address. `kubegc run` serves its
-    /// journal elsewhere.
+    /// Reads the named collector's entries about an object, if its page is at that address. `kubegc run` serves its journal at
+    /// another one.
     pub async fn of_page(&self, access: &Access, named: &NamedObject) -> Option<(Found, Source)> {
         let page = self.collector.connect_to_page(access, &LeaseFlags::default_name()).await.ok()??;
         let mut path = "/kubegc/v1/object?resource=".to_owned();
@@ -159,7 +159,7 @@ impl JournalFlags {
             push_segment(&mut path, value);
         }
         let answer = page.call(preflight::request(Method::GET, &path, None)).await.ok()?;
-        // An answer other than a page reveals nothing about objects.
+        // A response that is not such a page reveals nothing about objects.
         let document: Value = serde_json::from_slice(&answer.body).ok()?;
         let entries = match answer.head.status {
             StatusCode::NOT_FOUND => VecDeque::new(),
@@ -171,7 +171,7 @@ impl JournalFlags {
     }
 }
 
-/// The journal that a server or a collector on this machine has left.
+/// Returns the journal file that a server or a collector on this machine has left.
 fn left_behind() -> Option<PathBuf> {
     let of_server =
         gc_process::kubeconfig::default_data_dir().ok().map(|folder| folder.join(journal::SERVER_JOURNAL));
@@ -180,12 +180,13 @@ fn left_behind() -> Option<PathBuf> {
 }
 
 impl Source {
-    /// That of a server, if it keeps one.
+    /// Returns the journal of a server, if it keeps one.
     pub fn of(client: &ApiClient) -> Self {
         Self { place: JournalLocation::Asked(client.clone()), server: None }
     }
 
-    /// That of a collector on this machine, and whether it has anything about this server: it may work on another one.
+    /// Returns the journal of a collector on this machine, and whether it has entries about this server: it may work on another
+    /// one.
     async fn on_this_machine(server: Option<String>) -> Option<(Self, bool)> {
         let mut found = None;
         for address in recorded_pages().into_iter().chain([DEFAULT_PAGES.to_owned()]) {
@@ -204,13 +205,13 @@ impl Source {
         found
     }
 
-    /// Reports whether it can be read and has anything about its server.
+    /// Reports whether it can be read and has entries about its server.
     async fn has_entries(&self) -> bool {
         let newest = Selection { tail: 1, ..Selection::default() };
         self.search(&newest).await.is_ok_and(|found| !found.entries.is_empty())
     }
 
-    /// That of the collector that leads, if one does.
+    /// Returns the journal of the leading collector, if there is one.
     async fn of_leader(access: &Access, client: &ApiClient) -> Result<Option<Self>, OutOfReach> {
         let Some(pages) = LeaderPages::find(client, access, &LeaseFlags::default_name()).await? else {
             return Ok(None);
@@ -227,19 +228,19 @@ impl Source {
         }
     }
 
-    /// A file.
+    /// Creates the source for a file.
     #[must_use]
     pub fn of_file(file: &str) -> Self {
         Self { place: JournalLocation::File(file.into()), server: None }
     }
 
-    /// Reports whether there is a journal. What is not allowed is an error.
+    /// Reports whether there is a journal. A permission problem is an error.
     async fn is_there(&self) -> Result<bool> {
         let JournalLocation::Asked(client) = &self.place else { return Ok(true) };
         Ok(ask(client, "tail=1&barriers=true").await?.is_some())
     }
 
-    /// The selection for this journal.
+    /// Restricts a selection to this journal's server.
     fn narrowed(&self, selection: &Selection) -> Selection {
         let mut selection = selection.clone();
         if self.server.is_some() {
@@ -257,7 +258,7 @@ impl Source {
                 let answer = ask(client, &selection.query_string()).await?;
                 let mut found =
                     answer.map(FoundEntries::read).with_context(|| format!("{self} keeps no journal"))?;
-                // One answer is bounded.
+                // One response is bounded.
                 let wanted = if selection.tail == 0 { usize::MAX } else { selection.tail };
                 while found.left_out > 0 && found.entries.len() < wanted {
                     let Some(oldest) = found.entries.front().and_then(|entry| entry["number"].as_u64())
@@ -279,8 +280,8 @@ impl Source {
         }
     }
 
-    /// Why the server refused requests of collectors, by the UID of the object; the newest last. A journal that cannot be read says
-    /// nothing.
+    /// Returns the server's errors for refused collector requests, by the UID of the object, the newest last; empty if the journal
+    /// cannot be read.
     pub async fn refusals(&self) -> Vec<(Uid, String)> {
         let mut refused = Vec::new();
         for outcome in [journal::REFUSED, journal::PROTECTED] {
@@ -293,7 +294,7 @@ impl Source {
         refused
     }
 
-    /// Passes on the entries after this number, and others as they are made, until `show` fails.
+    /// Passes on the entries after this number, and new ones as they are written, until `show` fails.
     pub async fn follow(
         &self,
         selection: &Selection,
@@ -309,14 +310,14 @@ impl Source {
     }
 }
 
-/// The answer to a query; `None` if there is no journal.
+/// Returns the response to a query; `None` if there is no journal.
 async fn ask(client: &ApiClient, query: &str) -> Result<Option<Value>> {
     let path = format!("{}?{query}", journal::PATH);
     let answer = client.call(preflight::request(Method::GET, &path, None)).await?;
     match answer.head.status {
         StatusCode::NOT_FOUND => Ok(None),
         status if status.is_success() => {
-            // A server of another kind may answer everything with a page of its own.
+            // Another kind of server may answer everything with a page of its own.
             Ok(serde_json::from_slice::<Value>(&answer.body)
                 .ok()
                 .filter(|document| document["items"].is_array()))
@@ -334,7 +335,7 @@ fn number(entry: &Value) -> Option<u64> {
     entry["number"].as_u64()
 }
 
-/// Follows a collector, also over the end of an answer.
+/// Follows a collector across the ends of responses.
 async fn follow_pages(
     client: &ApiClient,
     selection: &Selection,
@@ -349,7 +350,7 @@ async fn follow_pages(
             Ok(response) => {
                 bail!("the journal of {} cannot be followed: {}", client.address(), response.status())
             }
-            // A collector that restarts is there again in a moment.
+            // A collector that restarts will be back in a moment.
             Err(_) if has_answered => {
                 tokio::time::sleep(RETRY_PAUSE).await;
                 continue;
@@ -383,19 +384,19 @@ async fn follow_pages(
     }
 }
 
-/// Reads on to the end of a line, or to the longest one.
+/// Reads to the end of a line, or up to the maximum length.
 fn read_on(reader: &mut BufReader<File>, line: &mut Vec<u8>) -> std::io::Result<usize> {
     let room = journal::LONGEST_LINE_BYTES.saturating_sub(line.len());
     reader.by_ref().take(room as u64).read_until(b'\n', line)
 }
 
-/// Follows a file, also when it is rotated.
+/// Follows a file across rotations.
 async fn follow_file(path: &Path, last: u64, mut show: impl FnMut(&Value) -> Result<()>) -> Result<()> {
     let open = || File::open(path).with_context(|| format!("cannot read {}", path.display()));
     let mut reader = BufReader::new(open()?);
     let mut line = Vec::new();
     loop {
-        // A line that is not complete yet is completed by the next read.
+        // The next read completes a line that is still being written.
         while read_on(&mut reader, &mut line)? > 0 && line.ends_with(b"\n") {
             if let Ok(entry) = serde_json::from_slice::<Value>(&line)
                 && number(&entry).is_some_and(|number| number > last)

@@ -19,27 +19,27 @@ use crate::output::Answer;
 use crate::resident::Resident;
 use crate::sources::JournalFlags;
 
-/// The answer of `kubegc stuck`.
+/// Answer of `kubegc stuck`.
 pub struct StuckAnswer {
     /// One row per root cause, the oldest first.
     pub rows: Vec<Row>,
-    /// The time of the answer.
+    /// Time of the answer.
     pub now: Timestamp,
     /// Messages about everything that could not be read.
     pub unseen: Vec<String>,
-    /// The objects and lists among it.
+    /// The objects and lists among these.
     unread: Vec<UnreadPlace>,
 }
 
 impl StuckAnswer {
-    /// Returns the answer as data, as `kubegc stuck -o json` prints it.
+    /// Converts the answer to JSON, as `kubegc stuck -o json` prints it.
     #[must_use]
     pub fn value(&self) -> Value {
         let items: Vec<Value> = self.rows.iter().map(|row| row.value(self.now)).collect();
         json!({"items": items, "unseen": self.unseen, "unread": self.unread})
     }
 
-    /// Keeps what has been stuck for at least this time.
+    /// Keeps only rows that have been stuck for at least this long.
     pub fn keep_older(&mut self, at_least: GoDuration) {
         let enough = gc_types::milliseconds(at_least.to_std());
         self.rows.retain(|row| row.age_milliseconds(self.now).unwrap_or(i64::MAX) >= enough);
@@ -57,7 +57,7 @@ pub async fn ask(gatherer: &Gatherer, scope: &Scope, patience: Duration) -> anyh
     Ok(diagnosed(gatherer, &survey, scope).await)
 }
 
-/// Diagnoses what was surveyed.
+/// Diagnoses a survey.
 pub async fn diagnosed(gatherer: &Gatherer, survey: &Survey, scope: &Scope) -> StuckAnswer {
     let mut facts = gatherer.facts();
     let mut rows = gatherer.answer(&mut facts, |facts| diagnose(survey, facts)).await;
@@ -76,8 +76,8 @@ pub async fn diagnosed(gatherer: &Gatherer, survey: &Survey, scope: &Scope) -> S
     StuckAnswer { rows, now: gatherer.now, unseen, unread }
 }
 
-/// Finds what is stuck in the cluster of a client, and returns it as `kubegc stuck -o json` prints it. `patience` bounds the
-/// time for lists.
+/// Finds what is stuck in the cluster of a client, and returns it as `kubegc stuck -o json` prints it. `patience` limits the time
+/// for lists.
 ///
 /// # Errors
 /// The cluster cannot be read.
@@ -87,10 +87,10 @@ pub async fn stuck_in(client: ApiClient, patience: Duration) -> anyhow::Result<V
     Ok(ask(&gatherer, &gather::Scope::default(), patience).await?.value())
 }
 
-/// Objects and waiting objects that a row names unless it is wide.
+/// Maximum number of objects and waiting objects that a row names, unless it is wide.
 const NAMED: usize = 3;
 
-/// Answers `kubegc stuck` for the cluster of a client at this time of its collectors, as far as possible from this graph.
+/// Answers `kubegc stuck` for the cluster of a client at this time of its collectors, from the graph as far as possible.
 pub async fn stuck_beside(
     client: ApiClient,
     resident: Option<Arc<dyn Resident>>,
@@ -101,7 +101,7 @@ pub async fn stuck_beside(
     Ok(ask(&gatherer, &Scope::default(), patience).await?.rows)
 }
 
-/// Why the server refused requests of collectors, by their journal if one is found.
+/// Returns the server's errors for refused collector requests, from the journal if one is found.
 pub async fn refusals(journal: &JournalFlags, access: &Access, client: &ApiClient) -> Vec<(Uid, String)> {
     match journal.of_server(access, client).await {
         Ok(Some(source)) => source.refusals().await,
@@ -109,7 +109,7 @@ pub async fn refusals(journal: &JournalFlags, access: &Access, client: &ApiClien
     }
 }
 
-/// The codes that say that a collector has not done something.
+/// Returns the codes which mean that a collector has not acted.
 #[must_use]
 pub fn absences() -> Vec<&'static str> {
     Code::ALL.iter().filter(|code| code.is_absence()).map(|code| code.name()).collect()
@@ -144,7 +144,7 @@ impl Answer for StuckAnswer {
     }
 }
 
-/// The tables of an answer.
+/// Tables of an answer.
 struct Tables<'a>(&'a StuckAnswer);
 
 impl Tables<'_> {
@@ -152,7 +152,7 @@ impl Tables<'_> {
         since.map_or_else(|| "-".to_owned(), |since| age(self.0.now.since(since)))
     }
 
-    /// One line for each root cause.
+    /// Returns a table with one line for each root cause.
     fn table(&self) -> Table {
         let mut table = Table::new(&["AGE", "NAMESPACE", "OBJECT", "CAUSE"]);
         for row in &self.0.rows {
@@ -168,7 +168,7 @@ impl Tables<'_> {
         table
     }
 
-    /// One line for each object, with who could release it.
+    /// Returns a table with one line for each object, including who could release it.
     fn wide_table(&self) -> Table {
         let mut table = Table::new(&[
             "AGE",

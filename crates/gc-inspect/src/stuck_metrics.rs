@@ -1,4 +1,4 @@
-//! Metrics of what is stuck: the answer of `kubegc stuck`, found now and then from the graph of the collectors.
+//! Metrics of what is stuck: the answer of `kubegc stuck`, computed periodically from the collectors' graph.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -16,9 +16,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use crate::resident::Resident;
 use crate::stuck;
 
-/// Time between two checks,
+/// Minimum pause between two checks,
 const CHECK_PERIOD: Duration = Duration::from_mins(1);
-/// and at least this multiple of what the last one took: however large the cluster, checks cost a bounded share of one core.
+/// and minimum multiple of the last check's duration: however large the cluster, checks cost a bounded share of one core.
 const REST_FACTOR: u32 = 9;
 /// Maximum duration of a check.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ struct CauseLabel {
     cause: &'static str,
 }
 
-/// Number of stuck objects, by the stable code of the cause. Clones share them.
+/// Number of stuck objects, by the stable code of the cause. Clones share the metrics.
 #[derive(Clone, Debug)]
 pub struct StuckMetrics {
     root_causes: Family<CauseLabel, Gauge>,
@@ -36,18 +36,18 @@ pub struct StuckMetrics {
     failures: Counter,
 }
 
-/// Where what is stuck is found.
+/// The cluster to check.
 pub struct WatchedCluster {
-    /// Reads what the graph does not have.
+    /// Client for what the graph does not have.
     pub client: ApiClient,
-    /// The graph of the collectors, if they have one.
+    /// Graph of the collectors, if they have one.
     pub resident: Option<Arc<dyn Resident>>,
-    /// The clock of the collectors that this process runs.
+    /// Clock of the collectors in this process.
     pub clock: Clock,
 }
 
 impl StuckMetrics {
-    /// Registers them. Every cause is shown from the beginning, so that alerts see it before anything has happened.
+    /// Registers the metrics. Every cause is exported from the start, so that alerts have a value before anything is stuck.
     pub fn register(catalogue: &mut Catalogue) -> Self {
         let metrics =
             Self { root_causes: Family::default(), oldest: Family::default(), failures: Counter::default() };
@@ -83,7 +83,7 @@ impl StuckMetrics {
         }
     }
 
-    /// Checks again and again, until it is dropped, while these collectors act; what others collect, others show.
+    /// Checks repeatedly until dropped, while these collectors act; other processes report on what they collect.
     pub async fn follow(self, watched: WatchedCluster, acts: impl Fn() -> bool) {
         let mut rest = CHECK_PERIOD;
         loop {
@@ -158,7 +158,7 @@ mod tests {
         let text = shown(&catalogue);
         let held = "kubegc_stuck_root_causes{cause=\"FinalizerHeld\"}";
         assert!(text.contains(&format!("{held} 2")), "two finalizers hold three objects: {text}");
-        // It is not known, and not said to be mended, while the server does not answer.
+        // While the server does not answer, the number is unknown, which must not look like zero.
         server.shutdown().await;
         let nowhere = ApiClient::plain("127.0.0.1:1").unwrap();
         metrics.check(&WatchedCluster { client: nowhere, resident: None, clock: system_clock() }).await;

@@ -1,21 +1,21 @@
-//! Subject of a question, and the confirmation of its answer.
+//! Subject of a query, and the confirmation of its answer.
 
 use gc_explain::plan::{BlastRadius, Fate};
 
-/// An object as a question names it.
+/// An object, as a query names it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Subject {
     /// `deployments.apps`, or any other word for it that kubectl knows.
     pub resource: String,
-    /// Empty at cluster scope.
+    /// Namespace; empty at cluster scope.
     #[serde(default)]
     pub namespace: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
 }
 
-/// Confirmed figures of a shown plan.
+/// Figures of a plan that the user has seen and confirms.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfirmedPlan {
@@ -23,7 +23,7 @@ pub struct ConfirmedPlan {
     pub uid: String,
     /// Number of objects that the plan deletes.
     pub objects: usize,
-    /// Number of volumes that it loses.
+    /// Number of volumes whose storage it loses.
     pub lost_volumes: usize,
 }
 

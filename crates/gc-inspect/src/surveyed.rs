@@ -1,5 +1,5 @@
-//! Findings of `kubegc doctor` in the objects of a cluster, whether the command itself reads them, or a server or
-//! collector that takes from its graph what the graph knows.
+//! Findings of `kubegc doctor` about the objects of a cluster, whether read by the command itself or by a server or collector that
+//! uses its graph.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,24 +19,23 @@ use crate::stuck;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Survey {
-    /// Resources that are read, and those that cannot be, each with why.
+    /// Number of resources that were read.
     pub(crate) resources: usize,
     pub(crate) unreadable: Vec<String>,
-    /// Resources that the user who asks may not list.
+    /// Resources that the requesting user may not list.
     pub(crate) forbidden: Vec<String>,
-    /// Group versions that discovery could not see.
+    /// Group versions that discovery did not return.
     pub(crate) undiscovered: Vec<String>,
     /// Stuck objects by root cause: their number, and one of them.
     pub(crate) stuck: BTreeMap<String, (usize, String)>,
-    /// Problems although nothing is stuck.
+    /// Problems apart from stuck objects.
     pub(crate) lints: Vec<Lint>,
-    /// Checks that were not made, with the reason.
+    /// Checks that were skipped, with the reason.
     pub(crate) unexamined: Vec<String>,
 }
 
 impl Survey {
-    /// Reports whether something is said to be stuck because a collector has not done something: what the server refused it may be
-    /// the cause.
+    /// Reports whether the inactivity of a collector is given as a cause; the real one may be that the server refused its requests.
     pub(crate) fn blames_a_collector(&self) -> bool {
         let absences = stuck::absences();
         self.stuck.keys().any(|cause| absences.iter().any(|code| cause.split(' ').next() == Some(code)))
@@ -47,7 +46,7 @@ impl Survey {
 pub(crate) async fn ask(gatherer: &Gatherer, scope: &Scope, patience: Duration) -> anyhow::Result<Survey> {
     gatherer.check_namespace(scope).await?;
     let survey = gatherer.survey(scope, patience).await?;
-    // Objects that are read for the one are not kept for the other.
+    // Objects that one check has read are not kept for the other.
     let stuck = stuck::diagnosed(gatherer, &survey, scope).await.rows;
     let mut facts = Facts::at(gatherer.now);
     let lints = |facts: &Facts| lint(&survey, facts, &scope.namespace);
@@ -68,7 +67,7 @@ pub(crate) async fn ask(gatherer: &Gatherer, scope: &Scope, patience: Duration) 
     })
 }
 
-/// Root causes, each with how many objects it holds directly and one of them.
+/// Returns the root causes, each with the number of objects it blocks directly, and one of them.
 fn by_cause(rows: &[Row]) -> BTreeMap<String, (usize, String)> {
     let of = |row: &Row| {
         let one = row.objects.first().map(|(place, _)| argument(place)).unwrap_or_default();

@@ -13,9 +13,9 @@ use serde_json::Value;
 use super::gather::{self, Gatherer};
 use super::unanswered::UnansweredReason;
 
-/// The files of a directory that are manifests end so.
+/// Suffixes of the files in a directory that are manifests.
 const MANIFEST_ENDS: [&str; 3] = ["json", "yaml", "yml"];
-/// The largest manifest that is read, bytes.
+/// Maximum size of a manifest, in bytes.
 const LARGEST_MANIFEST: u64 = 64 << 20;
 
 /// Flags and arguments that select objects.
@@ -52,7 +52,7 @@ impl FileFlags {
         self.filenames.is_empty()
     }
 
-    /// The objects that are named in the files; those that say no namespace are in this one, or, if it is empty, in that of the context.
+    /// Returns the objects in the files; those without a namespace are in this one or, if it is empty, in that of the context.
     pub fn named(&self, gatherer: &Gatherer, namespace: &str) -> anyhow::Result<Partial<NamedObject>> {
         let namespace = if namespace.is_empty() { gatherer.default_namespace() } else { namespace };
         let mut named = Partial::default();
@@ -65,7 +65,7 @@ impl FileFlags {
     }
 }
 
-/// Found objects, and the errors about the others: kubectl answers about the others, too.
+/// Found objects, and the errors about the others. Like kubectl, commands answer for the objects that they find.
 #[derive(Debug)]
 pub struct Partial<T> {
     /// The part that was found.
@@ -81,7 +81,7 @@ impl<T> Default for Partial<T> {
 }
 
 impl<T> Partial<T> {
-    /// Adds what was found, or the reason why it was not.
+    /// Adds a result.
     pub fn add(&mut self, one: anyhow::Result<T>) {
         match one {
             Ok(found) => self.found.push(found),
@@ -89,7 +89,7 @@ impl<T> Partial<T> {
         }
     }
 
-    /// Everything that was asked for, or an error.
+    /// Returns all requested objects, or an error.
     pub fn complete(self) -> anyhow::Result<Vec<T>> {
         gather::fail(self.failures)?;
         Ok(self.found)
@@ -108,7 +108,7 @@ pub struct NamedObject {
 }
 
 impl NamedObject {
-    /// The object, which has to exist. What may not be read is never said not to exist.
+    /// Reads the object, which must exist. An object that may not be read is never reported as missing.
     pub async fn read(&self, gatherer: &Gatherer) -> anyhow::Result<Value> {
         let Self { resource, namespace, name } = self;
         match gatherer.object(&resource.name, namespace, name).await {
@@ -132,9 +132,9 @@ impl NamedObject {
 pub struct WantedObjects {
     /// The resource.
     pub resource: Resource,
-    /// Empty at cluster scope, and for all namespaces.
+    /// Namespace; empty at cluster scope and for all namespaces.
     pub namespace: String,
-    /// The name; `None` for all objects with the labels.
+    /// Name; `None` for all objects with the labels.
     pub name: Option<String>,
 }
 
@@ -148,7 +148,7 @@ impl std::fmt::Display for WantedObjects {
     }
 }
 
-/// Words of a command line as pairs of type and name; a type alone has no name.
+/// Parses words of a command line as pairs of type and name; a type alone has no name.
 pub fn pairs(words: &[String]) -> Result<Vec<(String, Option<String>)>, UsageError> {
     let is_pair = |word: &String| word.contains('/');
     match words {
@@ -195,20 +195,20 @@ impl Targets {
         !self.objects.is_empty() || self.selector.is_some() || !self.files.is_empty()
     }
 
-    /// The labels of the objects.
+    /// Returns the label selector.
     #[must_use]
     pub fn selector(&self) -> Option<&str> {
         self.selector.as_deref()
     }
 
-    /// The namespace of -n.
+    /// Returns the namespace given with -n.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
-        // As for kubectl, an empty one is that of the context.
+        // As in kubectl, an empty namespace means that of the context.
         self.namespace.as_deref().filter(|namespace| !namespace.is_empty())
     }
 
-    /// The types and names of objects of which the server serves no type, if that is all that was named.
+    /// Returns types and names of the requested objects if the server serves none of the types.
     #[must_use]
     pub fn unserved(&self, catalog: &Catalog) -> Vec<(String, String)> {
         let named = pairs(&self.objects).unwrap_or_default().into_iter();
@@ -217,7 +217,7 @@ impl Targets {
         unserved.collect::<Option<Vec<_>>>().unwrap_or_default()
     }
 
-    /// What is asked for.
+    /// Resolves the types and namespaces of the requested objects.
     pub fn wanted(&self, gatherer: &Gatherer) -> anyhow::Result<Partial<WantedObjects>> {
         if self.all_namespaces && self.selector.is_none() {
             return Err(UsageError::new("-A selects objects by their labels: say -l SELECTOR").into());
@@ -253,7 +253,7 @@ impl Targets {
         Ok(Partial { found: wanted, failures })
     }
 
-    /// The objects that are meant. Those of a selector are listed.
+    /// Returns the requested objects, listing those of a selector.
     pub async fn resolve(&self, gatherer: &Gatherer) -> anyhow::Result<Partial<NamedObject>> {
         let Partial { found, failures } = self.wanted(gatherer)?;
         let mut named = Partial { found: Vec::new(), failures };
@@ -284,7 +284,7 @@ impl Targets {
         Ok(named)
     }
 
-    /// Where objects were looked for.
+    /// Describes where objects were searched for.
     fn place(&self, gatherer: &Gatherer) -> String {
         match (self.all_namespaces, self.namespace()) {
             (true, _) => "any namespace".to_owned(),
@@ -294,10 +294,10 @@ impl Targets {
     }
 }
 
-/// Differences from a type that may be meant by a word that names none.
+/// Maximum number of typing errors in a suggested type.
 const MAX_MISSPELLING: usize = 2;
 
-/// An error about a word that names no type, with the type that it is nearest to.
+/// Returns an error about a word that names no type, with the most similar type.
 fn unknown(catalog: &Catalog, error: &CatalogError) -> UsageError {
     let CatalogError::Unknown(word) = error else { return UsageError::new(error) };
     let names = catalog.all().iter().flat_map(|resource| {
@@ -305,7 +305,7 @@ fn unknown(catalog: &Catalog, error: &CatalogError) -> UsageError {
         [resource.name.resource.to_string(), resource.singular.to_string(), kind]
     });
     let distances = names.map(|name| (strsim::levenshtein(word, &name), name));
-    // Short words are near to many.
+    // Short words resemble many others.
     let limit = MAX_MISSPELLING.min(word.chars().count() / 3);
     match distances.filter(|(distance, _)| *distance <= limit).min() {
         Some((_, name)) => UsageError::new(format!("{error}; did you mean {name}?")),
@@ -331,7 +331,8 @@ fn of_manifest(object: &Value, namespace: &str, catalog: &Catalog) -> anyhow::Re
     Ok(NamedObject { resource: resource.clone(), namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
-/// The objects of a manifest, lists taken apart; of a directory, those of the manifests in it, but not below it, as for kubectl.
+/// Returns the objects in a manifest, including the items of lists. For a directory, returns those in its manifests but not below
+/// it, like kubectl.
 pub fn manifests(file: &Path) -> Result<Vec<Value>, UsageError> {
     if !file.is_dir() {
         return objects(file);
@@ -358,7 +359,7 @@ fn objects(file: &Path) -> Result<Vec<Value>, UsageError> {
     objects_in(opened, &shown)
 }
 
-/// Reads the objects of a manifest, lists taken apart.
+/// Reads the objects in a manifest, including the items of lists.
 pub fn objects_in(input: impl std::io::Read, shown: &str) -> Result<Vec<Value>, UsageError> {
     let mut text = String::new();
     let read = input.take(LARGEST_MANIFEST).read_to_string(&mut text);

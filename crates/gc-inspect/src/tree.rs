@@ -1,4 +1,4 @@
-//! What depends on an object, as trees.
+//! Dependents of objects, as trees.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -20,17 +20,17 @@ use super::why::{self, LookedUp};
 use crate::output::Answer;
 use crate::target::NamedObject;
 
-/// More objects of one kind below the same object are folded unless `--full` is given: those about which there is nothing to say.
+/// Number of unremarkable objects of one kind below the same object above which they are folded, unless `--full` is given.
 const FOLDED_ABOVE: usize = 20;
 
 /// Display options of trees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// They lead to owners.
+    /// True if they lead to owners.
     pub owners: bool,
-    /// Levels; what is below is counted.
+    /// Number of levels; objects further below are counted.
     pub depth: Option<usize>,
-    /// Nothing is folded.
+    /// True if nothing is folded.
     pub full: bool,
 }
 
@@ -41,27 +41,27 @@ enum MissingOwner {
     Absent,
     /// The object with its name has another UID.
     Replaced(Uid),
-    /// The server does not say: why.
+    /// The server's answer does not tell, for this reason.
     Unreadable(Unread),
 }
 
-/// Trees of objects, with what is to be known of each.
+/// Trees of objects, with details of each object.
 pub struct Forest {
     trees: Vec<Tree>,
     columns: BTreeMap<Uid, Columns>,
     finalizers: BTreeMap<ObjectKey, Vec<String>>,
-    /// Since when objects are being deleted.
+    /// Deletion times of terminating objects.
     deleted: BTreeMap<ObjectKey, Timestamp>,
     /// Results of live reads of owners that were not found.
     missing: BTreeMap<Uid, MissingOwner>,
-    /// `resource.group/name` of what the server serves.
+    /// `resource.group/name` of objects that the server serves.
     references: BTreeMap<Uid, String>,
     now: Timestamp,
     shape: Shape,
 }
 
 impl Forest {
-    /// No trees yet, at this time.
+    /// Creates an empty forest at this time.
     #[must_use]
     pub fn new(now: Timestamp, shape: Shape) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl Forest {
         self.trees.is_empty()
     }
 
-    /// Adds the tree of an object. What could not be seen is returned.
+    /// Adds the tree of an object, and returns what could not be read.
     pub async fn add(
         &mut self,
         gatherer: &Gatherer,
@@ -94,7 +94,7 @@ impl Forest {
         let mut looked_up = LookedUp::new();
         let (survey, uid) = if self.shape.owners {
             let object = Object::new(named.read(gatherer).await?);
-            // Owners are read one by one.
+            // Owners are read singly.
             let mut survey = gatherer.empty_survey();
             looked_up = why::observe_with_owners(gatherer, &mut survey, &object, resource.id).await;
             gatherer.complete(&mut survey).await;
@@ -109,7 +109,7 @@ impl Forest {
             let uid = if let Some(uid) = listed {
                 uid
             } else {
-                // It may have been created after its list, or may be read and not listed.
+                // The object may have been created after its list, or the user may get but not list it.
                 let metadata: Metadata = serde_json::from_value(named.read(gatherer).await?)?;
                 let uid = metadata.uid.clone();
                 survey.observe(resource.id, metadata);
@@ -128,7 +128,7 @@ impl Forest {
         Ok(gather::unlisted_summary(&survey))
     }
 
-    /// Notes what the survey has of each object, and which ones are shown.
+    /// Records the survey's details of each object, and which objects are shown.
     fn note<'a>(&mut self, tree: &'a Tree, survey: &Survey, level: usize, shown: &mut Vec<&'a ObjectKey>) {
         let view = &tree.view;
         if let Some(resource) = survey.catalog.of_kind(&view.api_version, &view.kind) {
@@ -152,7 +152,7 @@ impl Forest {
         }
     }
 
-    /// Notes what is known of each owner that was not found under the UID of its reference.
+    /// Records the results for owners that were not found under the UID of their reference.
     fn note_missing(&mut self, tree: &Tree, survey: &Survey, looked_up: &LookedUp) {
         for owner in &tree.below {
             self.note_missing(owner, survey, looked_up);
@@ -177,7 +177,7 @@ impl Forest {
         }
     }
 
-    /// Reports whether an object exists, as far as is known, and what else is known of one that was not found.
+    /// Returns whether an object exists, as far as is known, and details about an owner that was not found.
     fn presence(&self, view: &NodeView) -> (&'static str, Option<String>) {
         match (view.presence, self.missing.get(&view.uid)) {
             (Presence::Observed, _) => ("Observed", None),
@@ -193,7 +193,7 @@ impl Forest {
         }
     }
 
-    /// Why an owner that was not found cannot be read, for programs.
+    /// Returns the code of why a missing owner cannot be read, for programs.
     fn unread_code(&self, view: &NodeView) -> Option<UnreadCode> {
         match (view.presence, self.missing.get(&view.uid)) {
             (Presence::Unseen, Some(MissingOwner::Unreadable(why))) => Some(why.code),
@@ -209,12 +209,12 @@ impl Forest {
         view.key.as_ref().and_then(|key| self.deleted.get(key)).copied()
     }
 
-    /// Describes an object at a glance; empty if nothing is remarkable.
+    /// Describes an object briefly; empty if it is unremarkable.
     fn state(&self, tree: &Tree) -> String {
         let view = &tree.view;
         let mut words: Vec<String> = self.presence(view).1.into_iter().collect();
         if view.deletion.deleting {
-            // The deletionTimestamp of a pod is when its grace period ends.
+            // The deletionTimestamp of a pod is the end of its grace period.
             let since =
                 self.terminating_since(view).map(|since| self.now.since(since)).filter(|age| *age > 0);
             words.push(match since {
@@ -245,7 +245,7 @@ impl Forest {
         ]
     }
 
-    /// Many objects of one kind in one line: how many are in which state.
+    /// Formats many objects of one kind as one line with the number in each state.
     fn folded_row(&self, prefix: &str, trees: &[&Tree]) -> Vec<String> {
         let mut statuses: BTreeMap<&str, usize> = BTreeMap::new();
         let mut add = |status| *statuses.entry(status).or_default() += 1;
@@ -273,7 +273,7 @@ impl Forest {
         row
     }
 
-    /// Objects of one kind in groups, each of which is shown in one line.
+    /// Groups objects of one kind, each group being shown in one line.
     fn folded<'a>(&self, kind: &'a [Tree]) -> Vec<Vec<&'a Tree>> {
         if kind.len() <= FOLDED_ABOVE {
             return one_by_one(kind);
@@ -297,7 +297,7 @@ impl Forest {
             table.row(vec![format!("{below}└─ … {} below", count(number, "object"))]);
             return;
         }
-        // Dependents are in the order of their kinds.
+        // Dependents are sorted by kind.
         let kinds = tree.below.chunk_by(|left, right| left.view.kind == right.view.kind);
         let groups: Vec<Vec<&Tree>> =
             kinds.flat_map(|kind| if full { one_by_one(kind) } else { self.folded(kind) }).collect();
@@ -346,7 +346,7 @@ fn namespace(view: &NodeView) -> &str {
     view.key.as_ref().map_or("", |key| &key.namespace)
 }
 
-/// Each object once, and an edge for each reference.
+/// Collects each object once, and an edge for each reference.
 fn flatten<'a>(
     tree: &'a Tree,
     places: &mut BTreeMap<&'a Uid, usize>,
@@ -415,7 +415,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_790_000_000_000);
 
-    /// A leaf of two owners, which have the same root; and more siblings than are listed.
+    /// Returns a leaf with two owners that have the same root, and more siblings than are listed.
     fn survey() -> Survey {
         let core = br#"{"items":[{"versions":[{"version":"v1","freshness":"Current","resources":[{"resource":"configmaps",
             "responseKind":{"kind":"ConfigMap"},"scope":"Namespaced","verbs":["list","delete"]}]}]}]}"#;
@@ -523,7 +523,7 @@ mod tests {
         assert_eq!(shown("many", &survey, Shape { full: true, ..down }).len(), FOLDED_ABOVE + 3);
     }
 
-    /// A drawing has each object once, and every reference.
+    /// A drawing contains each object once, and every reference.
     #[test]
     fn a_diamond_is_drawn_as_one() {
         let survey = survey();

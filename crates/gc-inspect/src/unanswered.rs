@@ -1,4 +1,4 @@
-//! Why a question has no answer, for programs.
+//! Reasons why a question has no answer, for programs.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use gc_explain::{Resource, Unread, UnreadCode};
 use gc_kube::connection::RequestError;
 use http::StatusCode;
 
-/// Why a question has no answer.
+/// Reason why a question has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum UnansweredReason {
-    /// The server says that what the question is about does not exist.
+    /// The server reports that the object does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// It cannot be read.
+    /// Something cannot be read.
     #[error("{what}: {why}")]
     Unread {
-        /// The object or list, and that it cannot be read.
+        /// The object or list, in a message.
         what: String,
-        /// The cause.
+        /// Cause.
         why: Unread,
     },
-    /// Answering takes too long.
+    /// Answering took too long.
     #[error("there was no answer within {0:?}")]
     TimedOut(Duration),
 }
 
 impl UnansweredReason {
-    /// There is no such object; with the words that kubectl uses.
+    /// Returns the error for a missing object, worded like kubectl's.
     #[must_use]
     pub fn no_object(resource: &Resource, namespace: &str, name: &str) -> Self {
         Self::NotFound(if resource.is_namespaced() {
@@ -37,7 +37,7 @@ impl UnansweredReason {
         })
     }
 
-    /// An object cannot be read.
+    /// Returns the error for an object that cannot be read.
     #[must_use]
     pub fn unreadable(resource: &Resource, name: &str, why: Unread) -> Self {
         Self::Unread { what: format!("{}/{name} cannot be read", resource.name), why }
@@ -50,14 +50,14 @@ impl UnansweredReason {
 pub struct NotDeleted {
     /// Resource and name.
     pub object: String,
-    /// The message of the server.
+    /// Message of the server.
     pub message: String,
-    /// The code of its answer.
+    /// Status of its response.
     pub status: StatusCode,
 }
 
 impl NotDeleted {
-    /// Reports whether the server decided against it, as it would again: by rights, or by admission.
+    /// Reports whether the server would refuse again: because of permissions or admission.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         let passes = [StatusCode::NOT_FOUND, StatusCode::CONFLICT, StatusCode::TOO_MANY_REQUESTS];
@@ -65,23 +65,23 @@ impl NotDeleted {
             || webhook_in(&self.message).is_some()
     }
 
-    /// There is no such object.
+    /// Reports whether the object does not exist.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.status == StatusCode::NOT_FOUND
     }
 }
 
-/// Reason for which a server did not do a request, if an error tells.
+/// Reason why a server did not carry out a request, if an error contains one.
 pub enum Cause {
-    /// There is no such object.
+    /// The object does not exist.
     NotFound,
-    /// Another.
+    /// Another reason.
     Unread(UnreadCode),
 }
 
 impl Cause {
-    /// The cause that is in an error.
+    /// Returns the cause in an error.
     #[must_use]
     pub fn of(error: &anyhow::Error) -> Option<Self> {
         let unanswered = error.chain().find_map(|error| error.downcast_ref::<UnansweredReason>());

@@ -1,4 +1,4 @@
-//! The questions as the page asks them: with the rights of one user, about everything that the user may list.
+//! Questions of the page: with the permissions of one user, about everything that the user may list.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,20 +34,20 @@ use crate::stuck;
 pub use crate::subject::{ConfirmedPlan, Subject};
 use crate::target::NamedObject;
 
-/// Time ahead within which deletions are forecast.
+/// Period for which deletions are forecast.
 const DUE_WITHIN_MILLISECONDS: i64 = 24 * 3_600_000;
-/// Deletions to come that are named, in each namespace.
+/// Maximum number of expected deletions to name in each namespace.
 const DUE_NAMED: usize = 200;
-/// Conditions of an object that are shown.
+/// Maximum number of an object's conditions to show.
 const CONDITIONS_SHOWN: usize = 20;
-/// Holds the contents of an object, and is not metadata.
+/// Annotation that repeats the contents of an object, and does not count as metadata.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Everything that a user may see, as it was at one time.
+/// Everything that a user may see, at one time.
 pub struct View {
-    /// The metadata.
+    /// Metadata.
     pub survey: Survey,
-    /// When it was taken.
+    /// Time of the view.
     pub now: Timestamp,
     /// Stuck objects, by root cause.
     pub stuck: Vec<Row>,
@@ -57,19 +57,20 @@ pub struct View {
     pub due: Outlook,
     /// Reports of node agents.
     pub nodes: Nodes,
-    /// The clock of the collectors.
+    /// Time by the clock of the collectors.
     pub clock: Timestamp,
-    /// How long it took.
+    /// Duration of taking the view.
     pub took: Duration,
 }
 
-/// The resources that discovery lists for the client's user.
+/// Returns the resources that discovery reports to the client's user.
 pub async fn catalog(client: &ApiClient) -> anyhow::Result<Catalog> {
     Ok(Gatherer::new(client.clone(), gather::now()).await?.catalog)
 }
 
 impl View {
-    /// Lists these resources, or takes them from a graph in this process, and diagnoses what was found. Only collectors that run will delete something.
+    /// Lists these resources, or takes them from a graph in this process, and diagnoses the result. Forecasts only what running
+    /// collectors will delete.
     pub async fn take(
         client: ApiClient,
         lists: Lists,
@@ -79,7 +80,7 @@ impl View {
         resident: Option<Arc<dyn Resident>>,
     ) -> anyhow::Result<Self> {
         let begun = Instant::now();
-        // Expiry annotations are in lists alone.
+        // The graph has no expiry annotations, but lists do.
         let resident = resident.filter(|_| !runs(Controller::Expiry.name()));
         let gatherer = Gatherer::new(client, gather::now()).await?.beside(resident);
         let mut survey = gatherer.empty_survey();
@@ -112,14 +113,14 @@ impl View {
         })
     }
 
-    /// Reports whether the object of a UID was there.
+    /// Reports whether the view contains the object with a UID.
     #[must_use]
     pub fn has(&self, uid: &Uid) -> bool {
         let found = self.survey.engine.view_of(uid);
         found.is_some_and(|view| view.presence == gc_ownership::Presence::Observed)
     }
 
-    /// The first of the objects that name this one as their owner, and the number of all of them.
+    /// Returns the first dependents of an object, and their total number.
     #[must_use]
     pub fn dependents(&self, uid: &Uid, most: usize) -> (Vec<Place>, usize) {
         let all = self.survey.engine.dependents(uid);
@@ -127,13 +128,13 @@ impl View {
         (first, all.len())
     }
 
-    /// Reports whether this namespace was there.
+    /// Reports whether the view contains this namespace.
     #[must_use]
     pub fn has_namespace(&self, name: &str) -> bool {
         self.uid_of(&format!("namespaces//{name}")).is_some()
     }
 
-    /// The UID of the object `resource/namespace/name`, if it was there.
+    /// Returns the UID of the object `resource/namespace/name`, if the view contains it.
     #[must_use]
     pub fn uid_of(&self, reference: &str) -> Option<Uid> {
         let mut words = reference.splitn(3, '/');
@@ -144,7 +145,7 @@ impl View {
         self.survey.engine.select(is_it).first().map(|view| view.uid.clone())
     }
 
-    /// The map of a namespace; with an empty name, of everything.
+    /// Returns the map of a namespace or, if the name is empty, of everything.
     #[must_use]
     pub fn map_of_namespace(&self, namespace: &str, budget: usize, emphasis: Emphasis<'_>) -> Option<Map> {
         let extent = match namespace {
@@ -154,14 +155,14 @@ impl View {
         map(&self.survey, &extent, budget, emphasis)
     }
 
-    /// The map around an object.
+    /// Returns the map around an object.
     #[must_use]
     pub fn map_around(&self, uid: &str, budget: usize, emphasis: Emphasis<'_>) -> Option<Map> {
         map(&self.survey, &Extent::Around(Uid::new(uid)), budget, emphasis)
     }
 }
 
-/// Data that answer a question about an object.
+/// Data for a question about an object.
 pub struct Question {
     gatherer: Gatherer,
     client: ApiClient,
@@ -169,7 +170,7 @@ pub struct Question {
     patience: Duration,
 }
 
-/// A deletion that was planned and can be asked for.
+/// A planned deletion that can be requested.
 pub struct PlannedDeletion {
     /// Consequences of the deletion.
     pub radius: BlastRadius,
@@ -179,20 +180,20 @@ pub struct PlannedDeletion {
     cascade: Cascade,
 }
 
-/// The propagation policy of this name.
+/// Returns the propagation policy of this name.
 #[must_use]
 pub fn cascade(name: &str) -> Option<Cascade> {
     Cascade::from_str(name, true).ok()
 }
 
 impl Question {
-    /// Asks about one object.
+    /// Creates a question about one object.
     pub async fn about(client: ApiClient, subject: &Subject, patience: Duration) -> anyhow::Result<Self> {
         let gatherer = Gatherer::new(client, gather::now()).await?;
         Self::from(gatherer, subject, patience)
     }
 
-    /// The same, answered from what this one reads.
+    /// Creates a question that is answered from what this gatherer reads.
     pub fn from(gatherer: Gatherer, subject: &Subject, patience: Duration) -> anyhow::Result<Self> {
         let client = gatherer.client().clone();
         let found = gatherer.catalog.find(&subject.resource).map_err(gc_process::UsageError::new)?;
@@ -202,22 +203,22 @@ impl Question {
         Ok(Self { gatherer, client, named, patience })
     }
 
-    /// The resource of the object.
+    /// Returns the resource of the object.
     pub fn resource(&self) -> &gc_explain::GroupResource {
         &self.named.resource.name
     }
 
-    /// The time of the answers.
+    /// Returns the time of the answers.
     pub fn now(&self) -> Timestamp {
         self.gatherer.now
     }
 
-    /// Why it is, or is not, deleted; `None` if there is no such object.
+    /// Explains why it is, or is not, deleted; `None` if there is no such object.
     pub async fn why(&self) -> anyhow::Result<Option<Why>> {
         why::ask(&self.gatherer, &self.named, self.patience).await
     }
 
-    /// The answer of [`Question::why`] as `kubegc why` prints it.
+    /// Returns the answer of [`Question::why`] as `kubegc why` prints it.
     pub async fn why_text(&self) -> anyhow::Result<String> {
         let NamedObject { resource, namespace, name } = &self.named;
         let why = self.why().await?.ok_or_else(|| UnansweredReason::no_object(resource, namespace, name))?;
@@ -232,8 +233,7 @@ impl Question {
         Ok(unseen.map(|unseen| format!("{text}warning: {unseen}\n")).unwrap_or(text))
     }
 
-    /// The metadata of the object without anything of its contents, and its condition; `None` if there is no such
-    /// object.
+    /// Returns the metadata of the object without its contents, and its condition; `None` if there is no such object.
     pub async fn metadata(&self) -> anyhow::Result<Option<(Value, Value)>> {
         let NamedObject { resource, namespace, name } = &self.named;
         match self.gatherer.object(&resource.name, namespace, name).await {
@@ -258,7 +258,7 @@ impl Question {
     }
 }
 
-/// The columns READY and STATUS of these objects, as far as the user may read them and a few requests suffice.
+/// Returns the READY and STATUS columns of these objects, as far as the user may read them and a few requests suffice.
 pub async fn columns(client: &ApiClient, objects: &[(Resource, Metadata)]) -> BTreeMap<Uid, Columns> {
     let Ok(gatherer) = Gatherer::new(client.clone(), gather::now()).await else { return BTreeMap::new() };
     let keys: Vec<ObjectKey> = objects
@@ -268,7 +268,7 @@ pub async fn columns(client: &ApiClient, objects: &[(Resource, Metadata)]) -> BT
     gatherer.columns(keys.iter()).await
 }
 
-/// Objects of one kind in a namespace (an empty one: everywhere), with their metadata.
+/// Returns objects of one kind in a namespace (everywhere, if empty), with their metadata.
 pub async fn objects(
     client: &ApiClient,
     kind: &str,
@@ -287,22 +287,22 @@ pub async fn objects(
 
 /// The objects of a kind, each with its dependents.
 pub struct KindTrees {
-    /// In the order of their keys.
+    /// Trees, sorted by key.
     pub trees: Vec<Tree>,
-    /// Objects of the kind that are left out, since there are too many.
+    /// Number of objects of the kind that were left out because there are too many.
     pub omitted: usize,
     /// Columns of the objects in the trees.
     pub columns: BTreeMap<Uid, Columns>,
-    /// What was listed.
+    /// Survey of what was listed.
     pub survey: Survey,
-    /// When it was listed.
+    /// Time of the lists.
     pub now: Timestamp,
-    /// What could not be listed, in one line.
+    /// Line about what could not be listed.
     pub unseen: Option<String>,
 }
 
 impl KindTrees {
-    /// Returns where an object of a tree is.
+    /// Returns the place of an object in a tree.
     #[must_use]
     pub fn place(&self, tree: &Tree) -> Place {
         place_of_view(&self.survey, &tree.view)
@@ -315,8 +315,8 @@ impl KindTrees {
     }
 }
 
-/// Lists the objects of a kind with their dependents in a namespace; an empty one is all. Of a kind without namespaces, all objects are
-/// listed, with their dependents in that namespace. At most `most` objects are in all trees together.
+/// Lists the objects of a kind with their dependents in a namespace (everywhere, if empty). For a cluster-scoped kind, lists all
+/// objects with their dependents in that namespace. All trees together have at most `most` objects.
 pub async fn trees_of_kind(
     client: &ApiClient,
     kind: &str,
@@ -365,7 +365,7 @@ fn add_keys<'a>(tree: &'a Tree, keys: &mut Vec<&'a ObjectKey>) {
     tree.below.iter().for_each(|below| add_keys(below, keys));
 }
 
-/// The names of the Nodes that were listed.
+/// Returns the names of the Nodes that were listed.
 fn node_names(survey: &Survey) -> Vec<String> {
     let nodes = survey.catalog.named(&GroupResource::new("", "nodes")).map(|nodes| nodes.id);
     let is_there = |view: &gc_ownership::NodeView| view.presence == gc_ownership::Presence::Observed;
@@ -380,7 +380,7 @@ fn printed(print: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> anyhow::Re
 }
 
 impl PlannedDeletion {
-    /// The plan as `kubegc plan delete` prints it.
+    /// Returns the plan as `kubegc plan delete` prints it.
     pub fn text(&self) -> anyhow::Result<String> {
         printed(|out| ShownPlan { radius: &self.radius, full: false }.text(false, out))
     }
@@ -391,7 +391,7 @@ impl PlannedDeletion {
         ConfirmedPlan::of(&self.radius, &self.target)
     }
 
-    /// Reports whether it deletes nothing beyond what was confirmed.
+    /// Reports whether the deletion is within what was confirmed.
     #[must_use]
     pub fn is_within(&self, confirmed: &ConfirmedPlan) -> bool {
         let now = self.to_confirm();
@@ -400,7 +400,7 @@ impl PlannedDeletion {
             && now.lost_volumes <= confirmed.lost_volumes
     }
 
-    /// The UID of the object.
+    /// Returns the UID of the object.
     #[must_use]
     pub fn uid(&self) -> String {
         self.target.uid.to_string()
@@ -412,14 +412,14 @@ impl PlannedDeletion {
         self.to_confirm().objects
     }
 
-    /// Reports whether so much is deleted that the name has to be typed.
+    /// Reports whether enough objects are deleted that the name has to be typed.
     #[must_use]
     pub fn needs_name(&self) -> bool {
         plan::needs_confirmation(&self.radius)
     }
 }
 
-/// An object without its contents: `apiVersion`, `kind` and the metadata, without what repeats the contents.
+/// Returns an object without its contents: `apiVersion`, `kind` and the metadata, except for annotations that repeat the contents.
 fn metadata_only(object: &Value) -> Value {
     let mut metadata = object["metadata"].clone();
     if let Some(fields) = metadata.as_object_mut() {
@@ -431,7 +431,7 @@ fn metadata_only(object: &Value) -> Value {
     serde_json::json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": metadata})
 }
 
-/// The phase and the conditions of an object's status, and nothing else of it.
+/// Returns only the phase and the conditions of an object's status.
 fn condition(object: &Value) -> Value {
     let status = &object["status"];
     let text = |value: &Value| value.as_str().map(str::to_owned);

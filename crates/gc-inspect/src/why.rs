@@ -1,4 +1,4 @@
-//! Why an object is, or is not, deleted.
+//! Explanations why an object is, or is not, deleted.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -28,23 +28,23 @@ use crate::removed_type::{Ambiguous, Meant};
 use crate::target::{NamedObject, Targets};
 use crate::{removed_type as gone_type, stuck};
 
-/// Owners that are followed towards the roots at most.
+/// Maximum number of owners that are followed towards the roots.
 const MAX_OWNERS: usize = 200;
 
-/// Deletions of objects of definitions that are gone, of which the newest are read.
+/// Maximum number of entries about deleted objects of removed definitions; the newest are read.
 const OF_DEFINITIONS_READ: usize = 10_000;
 
-/// Maximum number of unread resources with one reason that are named.
+/// Maximum number of unread resources that are named for one reason.
 const UNSEEN_NAMED: usize = 3;
 
-/// Where answers are sought beside the server.
+/// Sources of answers besides the server.
 #[derive(Clone, Copy)]
 pub struct WhySources<'a> {
-    /// The journal of collectors.
+    /// Journal of the collectors.
     pub journal: &'a JournalFlags,
-    /// The audit log of kube-apiserver, in JSON lines.
+    /// Audit log of kube-apiserver, in JSON lines.
     pub audit_log: Option<&'a Path>,
-    /// How servers are reached.
+    /// Access to servers.
     pub access: &'a Access,
 }
 
@@ -55,7 +55,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// None yet; ages are counted until this time.
+    /// Creates an empty list of answers; ages are relative to this time.
     #[must_use]
     pub fn at(now: Timestamp) -> Self {
         Self { answers: Vec::new(), now }
@@ -67,7 +67,7 @@ impl Answers {
         Self { answers: vec![One::Gone(deletion)], now: Timestamp(0) }
     }
 
-    /// Answers for an object, which has to exist.
+    /// Answers for an object, which must exist.
     pub async fn add(
         &mut self,
         gatherer: &Gatherer,
@@ -83,7 +83,7 @@ impl Answers {
 }
 
 impl Answers {
-    /// Adds the answer for an object, which may be gone, with what the audit log says of it.
+    /// Adds the answer for an object, which may be gone, with the audit log's entries about it.
     pub async fn add_from(
         &mut self,
         sources: &WhySources<'_>,
@@ -108,8 +108,8 @@ enum One {
     Gone(Value),
 }
 
-/// Answers from the journal and the audit log about objects of types that are no longer served, or returns the error
-/// that says so.
+/// Answers from the journal and the audit log about objects of types that are no longer served, or returns the error about the
+/// type.
 pub async fn of_unserved(
     sources: &WhySources<'_>,
     targets: &Targets,
@@ -150,14 +150,14 @@ pub async fn of_unserved(
     Ok(answers)
 }
 
-/// The entries about an object by what somebody calls its type, which may be the short name that its definition had.
+/// Returns the entries about an object whose type the user names, perhaps by the short name of its former definition.
 async fn of_gone_type(
     source: &Source,
     namespace: Option<&str>,
     kind: &str,
     name: &str,
 ) -> anyhow::Result<(Found, Option<String>)> {
-    // Objects of a type that is gone may or may not have been in namespaces.
+    // It is not known whether objects of a removed type were namespaced.
     let object = Some(JournalObject::named(namespace, kind, name));
     let selection = Selection { query: Query { object, ..Query::default() }, ..Selection::default() };
     let found = source.search(&selection).await?;
@@ -176,7 +176,7 @@ async fn of_gone_type(
     of_one_type(kind, of_definitions)
 }
 
-/// The entries about the one type that is meant, and what is to be said of the choice.
+/// Returns the entries about the one type that is meant, and remarks on the choice.
 fn of_one_type(kind: &str, mut found: Found) -> anyhow::Result<(Found, Option<String>)> {
     let types = found.entries.iter().map(|entry| (field(entry, "resource"), field(entry, "kind")));
     let Some(Meant { resource, guess }) = gone_type::meant(kind, types)? else {
@@ -186,7 +186,7 @@ fn of_one_type(kind: &str, mut found: Found) -> anyhow::Result<(Found, Option<St
     Ok((found, guess))
 }
 
-/// Reads the audit log's entries about each object, if a log was named.
+/// Reads the audit log's entries about each object, if a log is given.
 pub async fn audited(
     sources: &WhySources<'_>,
     gatherer: &Gatherer,
@@ -211,7 +211,7 @@ pub async fn audited(
     Ok(lines)
 }
 
-/// The same for objects as the log names them.
+/// Searches the audit log for objects as it names them.
 fn search_audit_log(
     sources: &WhySources<'_>,
     wanted: &[audit::WantedObject],
@@ -230,7 +230,7 @@ fn search_audit_log(
     Ok(lines.map_err(|ambiguous| UsageError::new(ambiguous.to_string()))?)
 }
 
-/// The answer about an object that is gone with what the audit log says, which is an answer of its own.
+/// Adds the audit log's entries to the answer about a deleted object; they are an answer even on their own.
 fn with_audit_log(answer: anyhow::Result<Value>, title: &str, audited: Vec<String>) -> anyhow::Result<Value> {
     if audited.is_empty() {
         return answer;
@@ -241,7 +241,7 @@ fn with_audit_log(answer: anyhow::Result<Value>, title: &str, audited: Vec<Strin
     Ok(answer)
 }
 
-/// The answer about one object.
+/// Returns the answer about one object.
 async fn about(
     sources: &WhySources<'_>,
     gatherer: &Gatherer,
@@ -260,7 +260,7 @@ async fn about(
             Gatherer::new(gatherer.client().clone(), gatherer.now).await?.knowing_refusals(refused);
         why = ask(&informed, named, patience).await?.unwrap_or(why);
     }
-    // Of an object that is not being deleted, nothing asks who did it.
+    // Nothing requested the deletion of an object that is not terminating.
     if !why.requested_by.is_empty() {
         say_who_asked(&mut why, audited);
     }
@@ -268,7 +268,7 @@ async fn about(
     Ok(One::There(Box::new(why)))
 }
 
-/// Puts those who asked for the deletion before what only suggests it.
+/// Puts the requesters of the deletion before indirect evidence.
 fn say_who_asked(why: &mut Why, lines: Vec<String>) {
     if !lines.is_empty() {
         why.requested_by.retain(|line| line != NOTHING_SAYS);
@@ -276,7 +276,7 @@ fn say_who_asked(why: &mut Why, lines: Vec<String>) {
     }
 }
 
-/// Adds what the journal of a collector says: who deleted the object, or why it is still there although it is to be deleted.
+/// Adds what a collector's journal contains: who deleted the object, or why it still exists although it should be deleted.
 async fn add_journal(sources: &WhySources<'_>, client: &ApiClient, why: &mut Why) {
     let (is_due, asks_who) =
         (why.code == TO_BE_DELETED, why.requested_by.iter().any(|by| by == NOTHING_SAYS));
@@ -310,7 +310,7 @@ async fn add_journal(sources: &WhySources<'_>, client: &ApiClient, why: &mut Why
     });
 }
 
-/// The answer about an object that does not exist, with the finalizers that were removed from it by hand: these are an answer of their
+/// Returns the answer about an object that does not exist. Finalizers that were removed from it by hand are an answer even on their
 /// own.
 async fn gone(
     sources: &WhySources<'_>,
@@ -372,7 +372,7 @@ async fn collected(
         (Ok(mut answer), last)
             if last.as_ref().is_none_or(|last| !last.is_of_another(&answer["deletion"])) =>
         {
-            // A collector that finishes a foreground deletion has not asked for it.
+            // A collector that finishes a foreground deletion has not requested it.
             let lines = match last.filter(|last| last.is_of(&answer["deletion"])) {
                 Some(last) => vec![last.line],
                 None => requester::of_entry(client, &source, &answer["deletion"]).await,
@@ -390,7 +390,7 @@ async fn collected(
     }
 }
 
-/// Answers for one object; `None` if the server says that it does not exist.
+/// Answers for one object; `None` if the server reports that it does not exist.
 pub async fn ask(
     gatherer: &Gatherer,
     named: &NamedObject,
@@ -423,7 +423,7 @@ pub async fn ask(
     let key =
         ObjectKey { resource: resource.id, namespace: namespace.as_str().into(), name: name.as_str().into() };
     let mut answer = gatherer.answer(&mut facts, |facts| answer_why(&survey, facts, &key)).await;
-    // The holder may be held itself: a claim waits for a pod that is past its grace period.
+    // The blocking object may be blocked itself: a claim waits for a pod that is past its grace period.
     let also: Vec<_> = facts
         .terminating()
         .filter_map(|(resource, object)| {
@@ -450,10 +450,10 @@ pub async fn ask(
     Ok(Some(answer))
 }
 
-/// The UIDs of the objects that were found where references lead.
+/// UIDs of the objects that were found where references lead.
 pub(crate) type LookedUp = BTreeMap<ObjectKey, Knowledge<Uid>>;
 
-/// The object and its owners up to the roots; what else there is, is not read.
+/// Reads the object and its owners up to the roots, and nothing else.
 pub(crate) async fn observe_with_owners(
     gatherer: &Gatherer,
     survey: &mut Survey,
@@ -524,7 +524,7 @@ impl Answer for Answers {
     }
 }
 
-/// The answer for people.
+/// Writes the answer for people.
 pub fn text(why: &Why, out: &mut Vec<u8>) -> anyhow::Result<()> {
     let place = match &*why.place.namespace {
         "" => String::new(),
@@ -550,7 +550,7 @@ pub fn text(why: &Why, out: &mut Vec<u8>) -> anyhow::Result<()> {
     section("Protected by", &why.protections)?;
     section("Deletion asked for by", &why.requested_by)?;
     for row in &why.holds {
-        // The conclusion has said it already of what it is about.
+        // The conclusion may have mentioned this cause already.
         let is_said = why.message.contains(&row.cause.message);
         let mut lines: Vec<String> = if is_said { Vec::new() } else { vec![row.cause.message.clone()] };
         lines.extend(row.cause.help.iter().map(|command| format!("try:       {command}")));
@@ -561,7 +561,7 @@ pub fn text(why: &Why, out: &mut Vec<u8>) -> anyhow::Result<()> {
     section("Not seen", &grouped(&why.unseen))
 }
 
-/// Joins resources that could not be read for the same reason in one line: `a, b and 3 more: why`.
+/// Joins resources that could not be read for the same reason into one line: `a, b and 3 more: why`.
 fn grouped(unseen: &[String]) -> Vec<String> {
     let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut lines = Vec::new();

@@ -1,8 +1,8 @@
-//! History of one object in an audit log: of the last object with its name, the deletion that began its end.
+//! History of the last object with a name in an audit log: the deletion that began its end.
 
 use jiff::Timestamp;
 
-/// Facts of one object that are remembered, the newest.
+/// Maximum number of facts kept about one object; the newest are kept.
 const FACTS: usize = 200;
 
 /// Evidence that a request was about the object.
@@ -10,11 +10,11 @@ const FACTS: usize = 200;
 pub(crate) enum Relation {
     /// By its name.
     Name,
-    /// The answer lists what was deleted, and the object among it.
+    /// The response lists the deleted objects, including this one.
     List,
-    /// It was about all objects in the namespace.
+    /// The request was about all objects in the namespace.
     All,
-    /// It was about all that have some labels or fields, and nothing says which these were.
+    /// The request was about all objects with certain labels or fields, and nothing shows which these were.
     Selection,
 }
 
@@ -23,9 +23,9 @@ pub(crate) enum Relation {
 pub(crate) struct Deletion {
     pub(crate) about: Relation,
     pub(crate) user: String,
-    /// The object was gone at once.
+    /// True if the object was gone immediately.
     pub(super) has_ended: bool,
-    /// For people.
+    /// Line for people.
     pub(crate) line: String,
 }
 
@@ -33,21 +33,21 @@ pub(crate) struct Deletion {
 #[derive(Debug, Default)]
 pub(super) struct History {
     facts: Vec<(Timestamp, Option<Deletion>)>,
-    /// Objects of its kind were seen to be created: the log has creations.
+    /// True if creations of its kind were seen, so the log includes them.
     has_creations: bool,
 }
 
-/// The deletion that began the end of an object, and what else was asked.
+/// The deletion that began the end of an object, and related requests.
 #[derive(Debug, Default)]
 struct End {
-    /// Its user had a selection that may have had the object.
+    /// An earlier deletion by selection that may have included the object.
     before: Option<(Timestamp, Deletion)>,
     first: Option<(Timestamp, Deletion)>,
     later: Option<String>,
 }
 
 impl History {
-    /// An object of the kind was created; this one, if the names are equal.
+    /// Records that an object of the kind was created; this one, if the names are equal.
     pub(crate) fn created(&mut self, at: Timestamp, is_this: bool) {
         self.has_creations = true;
         if is_this {
@@ -55,9 +55,9 @@ impl History {
         }
     }
 
-    /// It was deleted, as far as is known.
+    /// Records a possible deletion of the object.
     pub(crate) fn deleted(&mut self, at: Timestamp, deletion: Deletion) {
-        // A component that empties a namespace tries again and again.
+        // A component that empties a namespace keeps retrying.
         let repeats = |(_, last): &(Timestamp, Option<Deletion>)| {
             last.as_ref().is_some_and(|last| last.user == deletion.user && last.about == deletion.about)
         };
@@ -79,9 +79,9 @@ impl History {
         self.facts.iter().any(|(_, fact)| fact.is_some())
     }
 
-    /// When the end of the last object of the name began, and the lines about it for people.
+    /// Returns the time at which the end of the last object with the name began, and the lines about it for people.
     pub(crate) fn end(mut self) -> Option<(Timestamp, Vec<String>)> {
-        // Logs of several servers may have been put together.
+        // Logs of several servers may have been concatenated.
         self.facts.sort_by_key(|(at, _)| *at);
         let mut end = End::default();
         for (at, fact) in self.facts {
@@ -103,7 +103,7 @@ impl End {
         match &self.first {
             None if deletion.about == Relation::Selection => self.before = Some((at, deletion)),
             None => self.first = Some((at, deletion)),
-            // There was another one, whose creation is not in the log.
+            // There was another object, whose creation is not in the log.
             Some((_, first)) if is_certain && first.has_ended => {
                 *self = Self { first: Some((at, deletion)), ..Self::default() };
             }

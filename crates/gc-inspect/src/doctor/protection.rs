@@ -1,10 +1,10 @@
-//! The rules of `kubegc protect`: whether they refuse what they should.
+//! Rules of `kubegc protect`: whether they refuse what they should.
 
 use gc_explain::protect::{Status, faults};
 
 use super::{Finding, State, finding};
 
-/// Judges the rules of a server; a server without any has nothing to say.
+/// Judges the rules of a server. A server without rules has no findings.
 pub(super) fn protection(rules: &[Status]) -> Vec<Finding> {
     if rules.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Recorders of deleted objects: whether they run, what they do not record, and what policies need of them.
+//! Recorders of deleted objects: whether they run, what they do not record, and what policies need from them.
 
 use std::collections::BTreeSet;
 
@@ -10,28 +10,28 @@ use serde_json::Value;
 use super::{Finding, State, finding, listed};
 
 const CHECK: &str = "recorder";
-/// Time for which an error of a recorder that runs is reported, seconds.
+/// Time for which a running recorder's error is reported, in seconds.
 const ERROR_SECONDS: i64 = 24 * 3_600;
 /// Reason of a gap that ends by itself.
 const LISTING: &str = "Listing";
 /// Errors that cost records.
 const LOSSES: [&str; 3] = ["DiskFull", "RecordsLost", "WriteFailed"];
 
-/// The Lease of a recorder, as it was found.
+/// The Lease of a recorder, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RecorderFacts {
     /// `namespace/name` of the Lease.
     pub(crate) lease: String,
     pub(crate) found: FoundLease,
-    /// Policies that need it, each with the kind whose deletions are to be recorded.
+    /// Policies that need it, each with the kind whose deletions have to be recorded.
     pub(crate) needed: Vec<(String, String)>,
 }
 
-/// The Lease, or why it is not known.
+/// The Lease, or the reason why it is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FoundLease {
     Absent,
-    /// Why it could not be read.
+    /// It could not be read, for this reason.
     Unread(String),
     Present(LeaseReport),
 }
@@ -41,7 +41,7 @@ pub(crate) enum FoundLease {
 pub(crate) struct LeaseReport {
     renewed: Option<Timestamp>,
     recorded: BTreeSet<String>,
-    /// Resources, or entries of the policy, that are not recorded, with the code of the reason.
+    /// Resources, or policy entries, that are not recorded, with the code of the reason.
     gaps: Vec<(String, String)>,
     /// Time, code and text of the last error; empty if there was none.
     error: String,
@@ -72,7 +72,7 @@ impl LeaseReport {
     }
 }
 
-/// Judges the recorders; where there is none, and none is needed, there is nothing to say.
+/// Judges the recorders. Nothing is reported if there are none and none is needed.
 pub(super) fn recorders(recorders: &[RecorderFacts], now: Timestamp, findings: &mut Vec<Finding>) {
     for RecorderFacts { lease, found, needed } in recorders {
         let policies: BTreeSet<&str> = needed.iter().map(|(policy, _)| policy.as_str()).collect();
@@ -123,7 +123,7 @@ pub(super) fn recorders(recorders: &[RecorderFacts], now: Timestamp, findings: &
     }
 }
 
-/// Returns the problems of a recorder that runs.
+/// Returns the problems of a running recorder.
 fn running(lease: &str, report: &LeaseReport, needed: &[(String, String)], now: Timestamp) -> Vec<Finding> {
     let gaps = report.gaps.iter().map(|(resource, reason)| {
         let state = if reason == LISTING { State::Notice } else { State::Wrong };
@@ -253,7 +253,7 @@ mod tests {
                     "last error of the recorder of lease kube-system/r: 2027-01-02T11:00:00Z LeaseFailing: 503",
                 )],
             ),
-            // What is more than a day old is over.
+            // Errors older than a day are no longer reported.
             (
                 lease(fresh, "Pod", "", "2026-12-30T11:00:00Z DiskFull: no space"),
                 &[],

@@ -1,12 +1,12 @@
-//! The store of an embedded server: whether it is full, and how much of it is in use.
+//! Store of an embedded server: whether it is full, and how much of it is in use.
 
 use super::{Finding, State, finding};
 use crate::garbage::size;
 
 const CHECK: &str = "storage";
-/// A smaller store is not worth a defragmentation.
+/// Minimum size of a store for which defragmentation is worthwhile.
 const LARGE_BYTES: u64 = 64 << 20;
-/// A store of which less than one part in this number is in use is worth one.
+/// Minimum ratio of a store's size to its bytes in use for which defragmentation is worthwhile.
 const BLOATED_TIMES: u64 = 2;
 
 /// State of a server's store.
@@ -15,13 +15,13 @@ pub(crate) struct StorageFacts {
     /// True if it is etcd.
     is_etcd: bool,
     bytes: u64,
-    /// 0 if not known.
+    /// 0 if unknown.
     bytes_in_use: u64,
     is_full: bool,
 }
 
 impl StorageFacts {
-    /// Reads the metrics of a server; `None` if they tell of no store that occupies a disk.
+    /// Reads the metrics of a server; `None` if they show no store on disk.
     pub(crate) fn of(metrics: &str) -> Option<Self> {
         let samples = || metrics.lines().filter(|line| !line.starts_with('#'));
         let value = |line: &str| line.rsplit_once(' ')?.1.parse::<f64>().ok();
@@ -42,7 +42,7 @@ impl StorageFacts {
     }
 }
 
-/// Judges the store of a server that has one.
+/// Judges the store of a server, if it has one.
 pub(super) fn storage(facts: Option<&StorageFacts>) -> Option<Finding> {
     let StorageFacts { is_etcd, bytes, bytes_in_use, is_full } = *facts?;
     let what = if is_etcd { "etcd's database" } else { "the data file" };
@@ -103,14 +103,14 @@ mod tests {
                 "etcd's database has 300 MiB, 200 MiB of it in use",
                 None,
             ),
-            // Not worth it.
+            // Too small for a defragmentation.
             (
                 metrics("etcd-0", mib(20), mib(1), 0),
                 State::Fine,
                 "etcd's database has 20 MiB, 1 MiB of it in use",
                 None,
             ),
-            // An etcd before 3.4 does not say how much is in use.
+            // etcd before 3.4 does not report how much is in use.
             (metrics("etcd-0", mib(300), 0, 0), State::Fine, "etcd's database has 300 MiB", None),
             (
                 metrics("etcd-0", mib(2048), mib(2040), 1),
@@ -118,7 +118,7 @@ mod tests {
                 "etcd is full (alarm NOSPACE): it refuses creations and updates; etcd's database has 2 GiB, 1.9 GiB of it in use",
                 Some(full),
             ),
-            // It shrinks by itself.
+            // This store shrinks by itself.
             (
                 metrics("local", mib(300), mib(100), 0),
                 State::Fine,

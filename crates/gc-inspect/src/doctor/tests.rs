@@ -1,4 +1,4 @@
-//! Findings of `kubegc doctor`, and their screens.
+//! Findings of `kubegc doctor`, and their output.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 use super::*;
 use gc_explain::lint::Code;
@@ -220,7 +220,7 @@ fn dangling() -> Lint {
     }
 }
 
-/// The findings about a cluster that is paused, with a lint.
+/// Returns the findings about a paused cluster with a lint.
 pub(crate) fn sick() -> Vec<Finding> {
     let mut facts = healthy();
     facts.orders.paused = Some("<me> & co".into());

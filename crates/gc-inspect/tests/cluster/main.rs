@@ -1,4 +1,4 @@
-//! Answers about a real server: what is stuck and why, plans that come true, and the rights of users.
+//! Answers about a real server: what is stuck and why, plans compared with the outcome, and the permissions of users.
 
 mod namespaced_user;
 mod outcomes;

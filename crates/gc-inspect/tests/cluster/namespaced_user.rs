@@ -1,4 +1,4 @@
-//! Questions of a user who has a Role in one namespace and no other permission: their answers, and what they cost.
+//! Queries by a user who has a Role in one namespace and no other permission: their answers, and their cost.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::{Arc, Mutex};
@@ -18,10 +18,10 @@ use http::Method;
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Maximum number of requests of an answer.
+/// Maximum number of requests per answer.
 const MAX_REQUESTS: usize = 10;
 
-/// Creates an object; its UID.
+/// Creates an object, and returns its UID.
 async fn created(admin: &ApiClient, path: &str, object: Value) -> String {
     let answer = admin.call(preflight::request(Method::POST, path, Some(&object))).await.unwrap();
     let created: Value = serde_json::from_slice(&answer.body).unwrap();
@@ -29,7 +29,7 @@ async fn created(admin: &ApiClient, path: &str, object: Value) -> String {
     created["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A server with the namespace `shop`, and its administrator.
+/// Returns a server with the namespace `shop`, and its administrator.
 async fn shop() -> (RunningServer, ApiClient) {
     let options = ServerOptions::in_process();
     let server = apiserver::serve(&options, None).await.unwrap();
@@ -39,7 +39,7 @@ async fn shop() -> (RunningServer, ApiClient) {
     (server, admin)
 }
 
-/// The user `ann`, and what is requested in her name.
+/// Returns a client for the user `ann`, and the log of its requests.
 fn ann(server: &RunningServer) -> (ApiClient, Arc<Mutex<Vec<String>>>) {
     let way = server.in_process_as("ann", &["system:authenticated"]);
     let asked = Arc::<Mutex<Vec<String>>>::default();
@@ -61,14 +61,14 @@ async fn permit(admin: &ApiClient, rules: Value) {
     created(admin, &format!("{rbac}/rolebindings"), binding).await;
 }
 
-/// The server learns of a new permission a moment after its creation.
+/// The server applies a new permission a moment after its creation.
 async fn until_it_may_read(client: &ApiClient, path: &str) {
     while !client.call(preflight::request(Method::GET, path, None)).await.unwrap().head.status.is_success() {
         tokio::task::yield_now().await;
     }
 }
 
-/// Of an owner that is not found, a tree says what is true.
+/// A tree must distinguish absent, recreated and unreadable owners.
 #[tokio::test]
 async fn a_tree_says_what_became_of_owners() {
     let (server, admin) = shop().await;
@@ -117,7 +117,7 @@ async fn a_tree_says_what_became_of_owners() {
     server.shutdown().await;
 }
 
-/// Resources without read permission are not requested, and are named in one line.
+/// Resources that may not be read are not requested, and are named in one line.
 #[tokio::test]
 async fn a_report_names_what_may_not_be_read_once() {
     const MAX_REQUESTS_OF_A_REPORT: usize = 20;

@@ -1,8 +1,8 @@
-//! Plans against what then happens: random graphs of every kind that a plan knows about, planned, deleted on an embedded
-//! server with every collector at work, and compared object by object.
+//! Compares plans with the outcome: random graphs of every kind that plans know about are planned, deleted on an embedded server
+//! with all collectors running, and compared object by object.
 //!
-//! What is not a collector is played by the test: kubelets end pods, the provisioner deletes volumes whose claim is gone, the
-//! controller of Endpoints deletes those whose Service is gone, and one controller removes its finalizer where a plan counts on that.
+//! The test plays everything that is not a collector: kubelets end pods, the provisioner deletes volumes whose claim is gone, the
+//! controller of Endpoints deletes those whose Service is gone, and one controller removes its finalizer where a plan expects that.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod admission;
@@ -27,26 +27,27 @@ use serde_json::{Value, json};
 use admission::Hooks;
 use graphs::{Graph, HELD, LATER};
 
-/// Graphs that share a survey and the waiting.
+/// Number of graphs that share a survey and the waiting.
 const BATCH: u64 = 125;
 const OBSTRUCTED_BATCH: u64 = 25;
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Everything in the process has run when nothing has changed for so long.
+/// Time without changes after which everything in the process has run.
 const REST: Duration = Duration::from_millis(20);
-/// Activity of collectors whose requests are refused. This number of looks in a row sees nothing else when they have tried everything.
+/// Activity of collectors whose requests are refused. When this number of consecutive checks sees nothing else, they have tried
+/// everything.
 const RETRIES: [&str; 2] = [
     "garbage-collector-controller: it waits for an answer or for another try",
     "pod-garbage-collector-controller: it waits for an answer or for another try",
 ];
 const QUIET_LOOKS: usize = 40;
 const OBSTRUCTED_PATIENCE: Duration = Duration::from_mins(5);
-/// After so long, the pods of a node that is gone are deleted.
+/// Time after which the pods of a deleted node are deleted.
 const NODE_QUARANTINE: Duration = Duration::from_mins(2);
-/// After so long, everything that was refused is tried again.
+/// Time after which every refused request has been retried.
 const LONGEST_BACKOFF: Duration = Duration::from_mins(20);
-/// A foreground deletion over a chain, and a namespace, need the actors more than once.
+/// Maximum number of rounds: a foreground deletion of a chain, and a namespace, need the actors more than once.
 const ACTS: usize = 20;
-/// Maximum time until the namespace controller starts on a namespace, and the interval of the checks.
+/// Maximum time until the namespace controller starts on a namespace, and the interval of its checks.
 const NAMESPACE_PATIENCE: Duration = Duration::from_secs(20);
 const NAMESPACE_PAUSE: Duration = Duration::from_millis(200);
 
@@ -56,7 +57,7 @@ struct World {
     obstacles: Cell<Obstacles>,
 }
 
-/// Refusal of requests of collectors, which then try again and again.
+/// Refusal of collector requests, which are then retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacles {
     Never,
@@ -64,18 +65,19 @@ enum Obstacles {
     Lifted,
 }
 
-/// Graphs in which the outcome depends on who comes first: the collector, which deletes in the foreground what depends on a
-/// pod, or the namespace controller, which deletes the same pods in the background. Both are right. In 684, a pod with a
-/// finalizer is in between: deleted in the foreground, it takes its dependents with it at once; otherwise they go after it.
+/// Graphs whose outcome depends on which comes first: the collector, which deletes a pod's dependents in the foreground, or the
+/// namespace controller, which deletes the same pods in the background. Both are right. In 684, a pod with a finalizer is in
+/// between: deleted in the foreground, it takes its dependents with it immediately; otherwise they are deleted after it.
 const RACES: [u64; 1] = [684];
-/// An order to orphan the dependents of an object that is terminating already, which a webhook refuses: the plan takes the order for given.
+/// Graphs with a request to orphan the dependents of an object that is terminating already, which a webhook refuses; the plan
+/// assumes that it is accepted.
 const REFUSED_WHILE_TERMINATING: [u64; 1] = [2_974];
 
-/// The pods of a namespace are deleted as one collection, which ends at the first that is refused: those after it stay. The plan takes each
-/// by itself.
+/// Graphs in which the pods of a namespace are deleted as one collection, which ends at the first refusal, so later pods stay. The
+/// plan considers each pod by itself.
 const REFUSED_BEFORE_OTHERS: [u64; 1] = [2_805];
 
-/// A graph on the cluster.
+/// A graph that was created in the cluster.
 struct Built {
     graph: Graph,
     uids: Vec<String>,
@@ -96,7 +98,7 @@ struct StoredObject {
 
 type Contents = BTreeMap<String, StoredObject>;
 
-/// State when the plans were made, and their targets.
+/// State at the time of the plans, and their targets.
 struct PlannedState<'a> {
     before: &'a Contents,
     planned: BTreeSet<String>,
@@ -135,8 +137,8 @@ impl World {
         value
     }
 
-    /// Until no collector has anything left to do. A namespace with something in it that is blocked is checked again and
-    /// again, and not waited for.
+    /// Waits until no collector has anything left to do. A namespace with blocked contents is rechecked forever, and is not waited
+    /// for.
     async fn settle(&self) {
         let begun = std::time::Instant::now();
         let is_obstructed = self.obstacles.get() != Obstacles::Never;
@@ -174,7 +176,7 @@ impl World {
         Gatherer::new(self.client.clone(), gather::now()).await.unwrap()
     }
 
-    /// Deletes an object. Returns whether the server accepted that, or `None` if there is no such object any more.
+    /// Deletes an object. Returns whether the server accepted that, or `None` if the object does not exist.
     async fn delete(&self, path: &str, policy: Option<PropagationPolicy>) -> Option<bool> {
         let name = policy.map(|policy| format!("{policy:?}"));
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": name});
@@ -211,7 +213,7 @@ impl World {
         }
         for (number, thing) in graph.things.iter().enumerate() {
             let path = format!("{}/{}", collection(&graph, number), thing.name);
-            // A collector may have deleted it already.
+            // A collector may have deleted the object already.
             if thing.owners.iter().any(|(owner, _)| *owner >= number) {
                 let owners = json!({"metadata": {"ownerReferences": graph.references(number, &uids)}});
                 self.send(Method::PATCH, &path, &owners).await;
@@ -227,14 +229,14 @@ impl World {
         Built { graph, uids, namespace_uid, radius: BlastRadius::default() }
     }
 
-    /// Everything that graphs may be about, by UID.
+    /// Returns all objects that may belong to graphs, by UID.
     async fn contents(&self, gatherer: &Gatherer) -> Contents {
         let mut contents = Contents::new();
         let is_used = |kind: &str| graphs::KINDS.contains(&kind) || kind.starts_with(graphs::DEFINED);
         for resource in gatherer.catalog.all().iter().filter(|resource| is_used(&resource.kind)) {
             let path = resource.path("");
             let (status, list) = self.send(Method::GET, &path, &Value::Null).await;
-            // It may have been a definition's.
+            // The resource may have belonged to a definition.
             if status == StatusCode::NOT_FOUND {
                 continue;
             }
@@ -254,9 +256,9 @@ impl World {
         contents
     }
 
-    /// Reports whether the namespace controller has yet to begin with a namespace. It deletes the pods before all else,
-    /// and after a failure (of discovery while a definition is deleted) tries again seconds later, which no clock of the
-    /// tests shortens. Pods that no one may delete are not waited for.
+    /// Reports whether the namespace controller has yet to begin with a namespace. It deletes the pods first. After a failure (of
+    /// discovery, while a definition is deleted) it retries seconds later, which the clock of the tests cannot shorten. Pods that
+    /// may not be deleted are not waited for.
     async fn has_untouched_pods(&self, contents: &Contents) -> bool {
         let terminating = terminating_namespaces(contents);
         let untouched = contents.values().filter(|stored| {
@@ -274,8 +276,8 @@ impl World {
         false
     }
 
-    /// Plays kubelets, the provisioner and whoever removes these finalizers, for what the plans are about. Whether there was
-    /// something to do.
+    /// Plays kubelets, the provisioner and the remover of these finalizers for the objects of the plans. Reports whether there was
+    /// anything to do.
     async fn act(&self, contents: &Contents, begun: &PlannedState<'_>, releases: &[&str]) -> bool {
         let nodes: BTreeSet<&str> =
             contents.values().filter_map(|stored| stored.title.strip_prefix("Node/")).collect();
@@ -285,7 +287,7 @@ impl World {
             pods.filter_map(|pod| pod.value["metadata"]["namespace"].as_str()).collect();
         let mut acted = false;
         let is_played = |uid: &str, stored: &StoredObject| {
-            // Also those that a plan has missed.
+            // This includes objects that a plan has missed.
             begun.planned.contains(uid)
                 || (stored.title.starts_with("Endpoints/") && begun.before.contains_key(uid))
         };
@@ -303,20 +305,20 @@ impl World {
             }
             let is_abandoned = kind == "PersistentVolume"
                 && text("/spec/persistentVolumeReclaimPolicy") == "Delete"
-                // One whose claim was gone before is none of the plan's doing.
+                // A volume whose claim was gone before has nothing to do with the plan.
                 && begun.before.contains_key(text("/spec/claimRef/uid"))
                 && !contents.contains_key(text("/spec/claimRef/uid"));
             if is_abandoned && !stored.is_terminating {
                 acted |= self.delete(&stored.path, Some(PropagationPolicy::Background)).await == Some(true);
             }
-            // The controller of Endpoints knows a Service by its name alone.
+            // The controller of Endpoints identifies a Service by its name only.
             let has_lost_service = kind == "Endpoints"
                 && is_service_of(begun.before, stored)
                 && !is_service_of(contents, stored);
             if has_lost_service && !stored.is_terminating {
                 acted |= self.delete(&stored.path, Some(PropagationPolicy::Background)).await == Some(true);
             }
-            // The namespace controller checks the rest of a namespace again seconds after its pods are gone.
+            // The namespace controller rechecks the rest of a namespace seconds after its pods are gone.
             let namespace = stored.value["metadata"]["namespace"].as_str().unwrap_or_default();
             let is_next = terminating.contains(namespace) && !with_pods.contains(namespace);
             if is_next && !stored.is_terminating {
@@ -332,9 +334,9 @@ impl World {
         acted
     }
 
-    /// Until nothing happens any more.
+    /// Waits until nothing changes any more.
     async fn rest(&self, gatherer: &Gatherer, begun: &PlannedState<'_>, releases: &[&str]) -> Contents {
-        // Where a collector that is refused looks as one that waits for an answer, it may have acted on the first wait alone.
+        // A refused collector looks like one that waits for a response, so it may have acted only in the first wait.
         let waits = if self.obstacles.get() == Obstacles::Never { 1 } else { 3 };
         let (mut known, mut waited) = (Contents::new(), 0);
         for _ in 0..ACTS {
@@ -367,7 +369,7 @@ fn references(item: &Value) -> BTreeSet<String> {
         .collect()
 }
 
-/// Reports whether there is a Service of the name of these Endpoints.
+/// Reports whether there is a Service with the name of these Endpoints.
 fn is_service_of(contents: &Contents, endpoints: &StoredObject) -> bool {
     let path = endpoints.path.replace("/endpoints/", "/services/");
     contents.values().any(|stored| stored.path == path)
@@ -399,7 +401,7 @@ fn collection(graph: &Graph, number: usize) -> String {
     }
 }
 
-/// The targets that are there, each with its path.
+/// Returns the existing targets, each with its path.
 fn targets(built: &Built, gatherer: &Gatherer, before: &Contents) -> Vec<(Target, String)> {
     let graph = &built.graph;
     let mut found = Vec::new();
@@ -432,20 +434,20 @@ fn targets(built: &Built, gatherer: &Gatherer, before: &Contents) -> Vec<(Target
     found
 }
 
-/// Reports whether the plan says that the deletion does not even begin before something else is released.
+/// Reports whether the plan expects the deletion not to begin until something else is released.
 fn is_put_off(item: Option<&&Item>) -> bool {
     item.is_some_and(|item| item.remarks.iter().any(|remark| remark == PUT_OFF))
 }
 
-/// Reports whether the plan says that admission refuses what would happen to it.
+/// Reports whether the plan expects admission to refuse the object's deletion or release.
 fn is_refused(item: Option<&&Item>) -> bool {
     let by_admission =
         |remark: &String| remark.contains("refused by policy") || remark.contains("admission webhook");
     item.is_some_and(|item| item.remarks.iter().any(by_admission))
 }
 
-/// Returns the differences to the plan: at first, after working controllers have removed their finalizers, and after
-/// all others were removed as well, and admission refuses nothing.
+/// Returns the differences from the plan at three times: at first, after working controllers have removed their finalizers, and
+/// after all others were removed as well and admission refuses nothing.
 fn differences(built: &Built, before: &Contents, looks: [&Contents; 3]) -> Vec<String> {
     let mut wrong = Vec::new();
     let own: BTreeSet<&String> = built.uids.iter().chain([&built.namespace_uid]).collect();
@@ -454,7 +456,7 @@ fn differences(built: &Built, before: &Contents, looks: [&Contents; 3]) -> Vec<S
     for (uid, was) in before.iter().filter(|(uid, _)| own.contains(uid)) {
         let what = |contents: &Contents| match contents.get(uid) {
             None => "gone",
-            // The rest of it is removed by its controller's next pass, seconds later.
+            // Its controller removes the rest in its next pass, seconds later.
             Some(stored) if stored.is_terminating && is_empty_namespace(stored, contents) => "gone",
             Some(stored) if stored.is_terminating => "held",
             Some(stored) if stored.owners != was.owners => "released",
@@ -465,7 +467,7 @@ fn differences(built: &Built, before: &Contents, looks: [&Contents; 3]) -> Vec<S
         let is_right = match item.map(|item| item.fate) {
             Some(Fate::Deleted) => first == "gone",
             Some(Fate::Later) => first != "gone" && last == "gone",
-            // It stays for now, marked if it was a target, and without references to owners that went.
+            // The object stays for now: marked if it was a target, and without references to deleted owners.
             Some(Fate::Stuck) if is_refused(item) => then != "gone" && last != "untouched",
             Some(Fate::Stuck) if is_put_off(item) => {
                 [first, then, last] == ["untouched", "untouched", "held"]
@@ -507,7 +509,7 @@ async fn batch(world: &World, seeds: impl IntoIterator<Item = u64>) -> Vec<Strin
     wrong(world, &gatherer, &before, &all).await
 }
 
-/// Creates these graphs, with what is deleted in them before the plans.
+/// Creates these graphs, and deletes what they delete before the plans.
 async fn built(world: &World, seeds: impl IntoIterator<Item = u64>) -> Vec<Built> {
     let mut all = Vec::new();
     for seed in seeds {
@@ -524,7 +526,7 @@ async fn built(world: &World, seeds: impl IntoIterator<Item = u64>) -> Vec<Built
     all
 }
 
-/// Waits for the outcome. Returns its differences to the plans.
+/// Waits for the outcome, and returns its differences from the plans.
 async fn wrong(world: &World, gatherer: &Gatherer, before: &Contents, all: &[Built]) -> Vec<String> {
     let items = all.iter().flat_map(|built| &built.radius.items);
     let planned: BTreeSet<String> = items.map(|item| item.uid.to_string()).collect();
@@ -537,7 +539,7 @@ async fn wrong(world: &World, gatherer: &Gatherer, before: &Contents, all: &[Bui
     }
     let last = world.rest(gatherer, &begun, &[LATER, HELD]).await;
     let mut wrong = Vec::new();
-    // Nodes that are going before the plan take their pods with them after it.
+    // Nodes that are terminating before the plan take their pods with them after it.
     let is_leaving = |uid: &String| before.get(uid).is_none_or(|stored| stored.is_terminating);
     let has_leaving_node = |built: &&Built| {
         let things = built.graph.things.iter().zip(&built.uids);
@@ -554,7 +556,7 @@ async fn wrong(world: &World, gatherer: &Gatherer, before: &Contents, all: &[Bui
     wrong
 }
 
-/// Plans as `kubegc plan` does, with something in the way of each graph, deletes and compares.
+/// Plans as `kubegc plan` does, with an obstacle in each graph, then deletes and compares.
 async fn obstructed_batch(world: &World, hooks: &Hooks, seeds: std::ops::Range<u64>) -> Vec<String> {
     let mut all = built(world, seeds).await;
     let mut obstacles = Vec::new();
@@ -636,12 +638,12 @@ async fn plans_are_what_happens_c() {
 
 #[tokio::test]
 async fn plans_are_what_happens_d() {
-    // One more, for the one that is not compared.
+    // One extra graph stands in for the one that is not compared.
     compare(750..1001).await;
 }
 
-/// Worlds whose plans were wrong: definitions took objects with finalizers of other policies, and were planned to delete them in the
-/// background.
+/// Graphs whose plans used to be wrong: definitions deleted objects with finalizers of other policies, but were planned to delete
+/// them in the background.
 #[tokio::test]
 async fn plans_that_were_wrong_are_what_happens() {
     let world = World::start().await;
@@ -657,7 +659,7 @@ async fn compare_obstructed(seeds: std::ops::Range<u64>) {
     let mut first = seeds.start;
     while first < seeds.end {
         let next = (first + OBSTRUCTED_BATCH).min(seeds.end);
-        // What was refused is tried for ever: each batch has a cluster of its own.
+        // Refused requests are retried forever, so each batch has its own cluster.
         let world = World::start().await;
         wrong.extend(obstructed_batch(&world, &hooks, first..next).await);
         world.cluster.shutdown().await;
@@ -666,8 +668,8 @@ async fn compare_obstructed(seeds: std::ops::Range<u64>) {
     assert!(wrong.is_empty(), "{} of {count} plans are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Whatever is refused is tried again and again, and a webhook that says nothing costs a second each time: a hundred worlds take
-/// minutes, nearly all of them waiting. `KUBEGC_PLAN_WORLDS` says how many, and `KUBEGC_PLAN_FIRST` the first.
+/// Refused requests are retried again and again, and a silent webhook costs a second each time: a hundred graphs take minutes,
+/// nearly all of it waiting. `KUBEGC_PLAN_WORLDS` sets their number, and `KUBEGC_PLAN_FIRST` the first.
 #[tokio::test]
 #[ignore = "waits for minutes: KUBEGC_PLAN_WORLDS=100 cargo test -p gc-inspect --test cluster -- --ignored admission"]
 async fn plans_are_what_happens_where_admission_refuses() {

@@ -1,4 +1,4 @@
-//! A graph in this process answers as the lists of a server do.
+//! A graph in this process must answer like the lists of a server.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -21,10 +21,10 @@ use http::Method;
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Objects with a finalizer, one more than are read one by one.
+/// Number of objects with a finalizer, one more than are read singly.
 const HELD: usize = READ_SINGLY + 1;
 
-/// The graph of a survey, under other numbers, as far as it knows these resources.
+/// The graph of a survey under other numbers, as far as it knows these resources.
 struct Graph(Survey, &'static [&'static str]);
 
 impl Resident for Graph {
@@ -51,7 +51,7 @@ fn shown(view: &View) -> (Vec<String>, Vec<Value>, Vec<String>) {
     let objects = view.survey.engine.select(|_| true).into_iter();
     let objects = objects
         .map(|view| format!("{} {} {} {:?}", view.kind, view.name, view.resource_version, view.deletion));
-    // Messages have ages.
+    // Messages contain ages.
     let stuck = view.stuck.iter().map(|row| {
         let value = row.value(Timestamp(0));
         json!([value["code"], value["subject"], value["since"], value["objects"], value["waiting"]])
@@ -60,7 +60,7 @@ fn shown(view: &View) -> (Vec<String>, Vec<Value>, Vec<String>) {
     (objects.collect(), stuck.collect(), finalizers.collect())
 }
 
-/// A view beside a graph is the view without it, and lists only what the graph does not know.
+/// A view with a graph must equal the view without it, and list only what the graph does not know.
 #[tokio::test]
 async fn what_is_known_is_not_listed() {
     let options = ServerOptions::in_process();
@@ -161,7 +161,7 @@ async fn what_is_known_is_not_listed() {
     server.shutdown().await;
 }
 
-/// A server, a client of it, and what is asked of it; with a namespace that has objects of all sorts in large numbers.
+/// A server with a namespace that has many objects of all sorts, a client, and the log of its requests.
 struct Shop {
     server: gc_apiserver::RunningServer,
     client: ApiClient,
@@ -171,7 +171,7 @@ struct Shop {
 impl Shop {
     const OBJECTS: usize = 2_000;
 
-    /// The objects have this metadata.
+    /// Creates a server whose objects have this metadata.
     async fn furnished(metadata: impl Fn(usize) -> Value) -> Self {
         let options = ServerOptions::in_process();
         let server = apiserver::serve(&options, None).await.unwrap();
@@ -197,7 +197,7 @@ impl Shop {
         assert!(answer.head.status.is_success(), "{path}: {}", preflight::message(&answer));
     }
 
-    /// Beside a graph that knows everything.
+    /// Returns a gatherer beside a graph that knows everything.
     async fn beside_a_graph(&self) -> Gatherer {
         let gatherer = Gatherer::new(self.client.clone(), gather::now()).await.unwrap();
         let survey = gatherer.survey(&Scope::default(), PATIENCE).await.unwrap();
@@ -207,7 +207,7 @@ impl Shop {
         gatherer.beside(Some(graph))
     }
 
-    /// An answer, and what is requested for it.
+    /// Returns an answer, and the requests that it took.
     async fn answer(&self, gatherer: &Gatherer, question: Query) -> (Vec<String>, Vec<String>) {
         self.asked.lock().unwrap().clear();
         let inquiry = QueryRequest { form: Form::Text, question };
@@ -216,7 +216,7 @@ impl Shop {
     }
 }
 
-/// The plan for a large namespace is made from the graph, with what tools create again.
+/// The plan for a large namespace is made from the graph, including what tools recreate.
 #[tokio::test]
 async fn a_namespace_is_planned_from_the_graph() {
     const MAX_REQUESTS: usize = 10;
@@ -243,7 +243,7 @@ async fn a_namespace_is_planned_from_the_graph() {
 /// References are examined in the graph: only owners that it does not know are read.
 #[tokio::test]
 async fn references_are_examined_in_the_graph() {
-    /// One for each kind whose objects are read whole, and two for each owner that is nowhere.
+    /// One for each kind whose objects are read whole, and two for each owner that exists nowhere.
     const MAX_REQUESTS: usize = 12;
     let owner = |api_version: &str, kind: &str, name: &str, uid: &str| {
         let owner = json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid});
@@ -273,7 +273,7 @@ async fn references_are_examined_in_the_graph() {
     shop.server.shutdown().await;
 }
 
-/// A user sees of a graph what the user may list, and nothing else.
+/// Of a graph, a user sees only what the user may list.
 #[test]
 fn graphs_show_what_may_be_listed() {
     struct Everything;

@@ -1,6 +1,7 @@
-//! Situations that people ask about, each built on an embedded server, with the right answers of `stuck`, `why` and `plan`.
+//! Situations that people ask about, each created on an embedded server, with the right answers of `stuck`, `why` and `plan`.
 //!
-//! With `KUBEGC_TEST_KUBECONFIG` they are built on that server instead: an empty kube-apiserver without controllers.
+//! With `KUBEGC_TEST_KUBECONFIG`, they are created on that server instead, which must be an empty kube-apiserver without
+//! controllers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::needless_pass_by_value, reason = "tables of literals read better without references")]
 
@@ -58,7 +59,7 @@ async fn every_situation_has_its_right_answers() {
             wrong.push(format!("{}: stuck: {codes:?}, expected {expected:?}", situation.name));
         }
         let answer = why::ask(&gatherer, &named, PATIENCE).await.unwrap().unwrap();
-        // Commands are about the object that is named first, and about the one that was asked for.
+        // Commands are about the first object, and about the requested one.
         let held = rows.iter().map(|row| (&row.objects[0].0, row));
         let held = held.chain(answer.holds.iter().filter_map(|row| {
             let mut places = row.objects.iter().map(|(place, _)| place);

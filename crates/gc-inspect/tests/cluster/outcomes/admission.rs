@@ -1,4 +1,4 @@
-//! Admission policies and webhooks in the way of what a plan does: they refuse, do not answer, or change nothing.
+//! Admission policies and webhooks as obstacles to a plan: they refuse, do not answer, or change nothing.
 
 use std::net::SocketAddr;
 
@@ -16,17 +16,17 @@ mod webhook;
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-/// Label of all of these.
+/// Label of all obstacles.
 const OBSTACLE: &str = "acme.dev/obstacle";
-/// Keeps the graphs as they are: their own generator draws other numbers.
+/// Seed of a separate generator, which keeps the graphs unchanged.
 const SALT: u64 = 0x00ad_0155_1014;
 
-/// An obstacle in the namespace of a graph. Whatever refuses deletions refuses those of objects with even numbers.
+/// An obstacle in the namespace of a graph. Those that refuse deletions refuse the objects with even numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     /// A policy that refuses deletions.
     KeepingPolicy,
-    /// A policy that refuses that an object loses references to owners.
+    /// A policy that refuses the removal of owner references.
     ReferencePolicy,
     /// A policy that only warns.
     WarningPolicy,
@@ -34,15 +34,15 @@ enum Rule {
     RefusingWebhook,
     /// A webhook that nothing answers for.
     DeadWebhook,
-    /// The same, and the server continues without it.
+    /// A webhook that nothing answers for, without which the server continues.
     IgnoredWebhook,
     /// A webhook whose Service does not exist.
     LostWebhook,
-    /// A webhook that accepts connections and says nothing.
+    /// A webhook that accepts connections and never responds.
     SilentWebhook,
 }
 
-/// The webhooks that listen.
+/// The listening webhooks.
 pub(super) struct Hooks {
     refusing: (SocketAddr, String),
     silent: (TcpListener, SocketAddr),
@@ -109,7 +109,7 @@ fn policy(rule: Rule, seed: u64, resources: &[&str]) -> [Value; 2] {
     [object("ValidatingAdmissionPolicy", spec), object("ValidatingAdmissionPolicyBinding", binding)]
 }
 
-/// Puts something in the way of the deletions in a graph's namespace. Returns what, for messages.
+/// Creates an obstacle to the deletions in a graph's namespace. Returns its description for messages.
 pub(super) async fn obstruct(world: &World, hooks: &Hooks, graph: &Graph) -> String {
     let mut random = Random(graph.seed ^ SALT);
     let rule = match random.below(100) {
@@ -120,7 +120,7 @@ pub(super) async fn obstruct(world: &World, hooks: &Hooks, graph: &Graph) -> Str
         78..84 => Rule::DeadWebhook,
         84..90 => Rule::IgnoredWebhook,
         90..97 => Rule::LostWebhook,
-        // Each of its answers costs a second.
+        // Each of its responses costs a second.
         _ => Rule::SilentWebhook,
     };
     let mut resources: Vec<&str> = Vec::new();
@@ -151,7 +151,7 @@ pub(super) async fn obstruct(world: &World, hooks: &Hooks, graph: &Graph) -> Str
     format!("{rule:?} about {resources:?}")
 }
 
-/// Removes everything that is in the way.
+/// Removes all obstacles.
 pub(super) async fn clear(world: &World) {
     for path in [WEBHOOKS, BINDINGS, POLICIES] {
         world.expect(Method::DELETE, &format!("{path}?labelSelector={OBSTACLE}"), &Value::Null).await;

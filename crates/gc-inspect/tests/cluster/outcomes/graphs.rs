@@ -1,15 +1,15 @@
-//! Random graphs of every kind that a plan knows about.
+//! Random graphs of every kind that plans know about.
 
 use gc_types::PropagationPolicy;
 use serde_json::{Value, json};
 
-/// No controller removes it.
+/// A finalizer that no controller removes.
 pub(super) const HELD: &str = "example.com/hold";
-/// The controller of this one holds a Lease, and is played by the test.
+/// A finalizer whose controller holds a Lease, and is played by the test.
 pub(super) const LATER: &str = "works.acme.dev/later";
 pub(super) const NODE_LEASES: &str = "kube-node-lease";
 
-/// The kinds of namespaces and objects of graphs, those of definitions apart.
+/// Kinds in graphs, apart from those of definitions.
 pub(super) const KINDS: [&str; 12] = [
     "ConfigMap",
     "CustomResourceDefinition",
@@ -27,9 +27,9 @@ pub(super) const KINDS: [&str; 12] = [
 /// Prefix of the kinds of generated definitions.
 pub(super) const DEFINED: &str = "Widget";
 
-/// Keeps the other objects of a graph as they are: what is about Services draws numbers of its own.
+/// Seed of a separate generator for Services, which keeps the other objects of a graph unchanged.
 const SERVICE_SALT: u64 = 0x5e21_71ce_0000_0001;
-/// Share of the graphs with Services, percent.
+/// Percentage of graphs with Services.
 const WITH_SERVICES: usize = 35;
 
 const POLICIES: [Option<PropagationPolicy>; 4] = [
@@ -39,7 +39,7 @@ const POLICIES: [Option<PropagationPolicy>; 4] = [
     None,
 ];
 
-/// splitmix64: the same graphs everywhere.
+/// splitmix64, which generates the same graphs everywhere.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -76,24 +76,24 @@ pub(super) struct GraphObject {
     pub(super) kind: &'static str,
     pub(super) name: String,
     pub(super) finalizers: Vec<&'static str>,
-    /// By number, with whether the reference blocks.
+    /// Owners by number, with whether the reference blocks.
     pub(super) owners: Vec<(usize, bool)>,
     pub(super) stray: Option<Stray>,
-    /// The node of a pod, the volume of a claim, the claim of a volume, the definition of a widget, the Service of its Endpoints; by
-    /// number.
+    /// By number: the node of a pod, the volume of a claim, the claim of a volume, the definition of a widget, or the Service of
+    /// its Endpoints.
     pub(super) linked: Option<usize>,
     /// The claim that a pod uses, by number.
     pub(super) claim: Option<usize>,
-    /// The volume is kept when its claim is gone.
+    /// True if the volume is retained when its claim is gone.
     pub(super) is_retained: bool,
 }
 
-/// A graph with what is deleted in it.
+/// A graph, with what is deleted in it.
 #[derive(Clone, Debug)]
 pub(super) struct Graph {
     pub(super) seed: u64,
     pub(super) things: Vec<GraphObject>,
-    /// Deleted before the plan is made.
+    /// Objects that are deleted before the plan is made.
     pub(super) earlier: Vec<(usize, Option<PropagationPolicy>)>,
     /// Targets of the plan; `None` stands for the namespace.
     pub(super) targets: Vec<Option<usize>>,
@@ -119,7 +119,7 @@ impl Graph {
                 targets.push(target);
             }
         }
-        // Targets that take more than their dependents are chosen more often than by chance.
+        // Targets that affect more than their dependents are chosen more often than by chance.
         let special = ["Node", "CustomResourceDefinition", "PersistentVolumeClaim"];
         let special = things.iter().position(|thing| special.contains(&thing.kind));
         if special.is_some() && random.chance(50) {
@@ -129,7 +129,7 @@ impl Graph {
         graph.with_services()
     }
 
-    /// Adds Services with what controllers make for them: Endpoints of the same name, and slices that they own.
+    /// Adds Services with the objects that controllers create for them: Endpoints of the same name, and slices that they own.
     fn with_services(mut self) -> Self {
         let random = Random(self.seed ^ SERVICE_SALT);
         let mut growth = Growth { seed: self.seed, things: std::mem::take(&mut self.things), random };
@@ -165,7 +165,7 @@ impl Growth {
                 finalizers.push(finalizer);
             }
         }
-        // Some tools apply them to living objects; no object can have both.
+        // Some tools apply these finalizers to living objects; no object can have both.
         if self.random.chance(5) {
             finalizers.push(self.random.pick(&["foregroundDeletion", "orphan"]));
         }
@@ -177,7 +177,7 @@ impl Growth {
         let (number, seed) = (self.things.len(), self.seed);
         let name = match kind {
             "CustomResourceDefinition" => format!("w{number}s.g{seed}.acme.dev"),
-            // Names of what has no namespace are distinguished by the seed.
+            // Names of cluster-scoped objects are distinguished by the seed.
             _ => format!("g{seed}-{}{number}", kind.to_lowercase()),
         };
         let is_retained = self.random.chance(30);
@@ -287,7 +287,7 @@ fn is_cluster_wide(kind: &str) -> bool {
 }
 
 impl Graph {
-    /// The namespace of an object.
+    /// Returns the namespace of an object.
     pub(super) fn namespace_of(&self, thing: &GraphObject) -> String {
         match thing.kind {
             "Lease" => NODE_LEASES.to_owned(),
@@ -306,7 +306,7 @@ impl Graph {
         }
     }
 
-    /// The kind as it is served: each definition has one of its own.
+    /// Returns the kind as it is served: each definition has its own.
     pub(super) fn served_kind(thing: &GraphObject) -> String {
         match thing.linked.filter(|_| thing.kind == "Widget") {
             Some(definition) => format!("{DEFINED}{definition}"),
@@ -314,7 +314,7 @@ impl Graph {
         }
     }
 
-    /// The manifest of an object, without its owners.
+    /// Returns the manifest of an object, without its owners.
     pub(super) fn manifest(&self, number: usize, uids: &[String]) -> Value {
         let thing = &self.things[number];
         let mut manifest = json!({
@@ -375,7 +375,7 @@ impl Graph {
         manifest
     }
 
-    /// The references to owners that exist already.
+    /// Returns the references to owners that have been created already.
     pub(super) fn references(&self, number: usize, uids: &[String]) -> Vec<Value> {
         let thing = &self.things[number];
         let known = thing.owners.iter().filter_map(|(owner, blocks)| {

@@ -1,4 +1,4 @@
-//! Output of each answer: in a pipe, and on terminals of 80 and of 160 columns.
+//! Output of each answer: in a pipe, and on terminals of 80 and 160 columns.
 
 use gc_explain::relink::Evidence;
 use gc_explain::undo::{Choice, Record};
@@ -19,12 +19,12 @@ use super::PATIENCE;
 use super::shared::{Situation, World, deployment, held, map, node, pod};
 
 const NAMESPACE: &str = "shop";
-/// All ages are the same a day later.
+/// A day later, all ages are the same.
 const LATER_SECONDS: i64 = 86_400;
-/// More than are listed one by one.
+/// More objects than are read singly.
 const MANY: usize = 25;
 
-/// An answer in which each UID of the world is replaced by a number.
+/// An answer in which each UID of the cluster is replaced by a number.
 struct Numbered<'a, T>(&'a World, &'a T);
 
 impl<T: Answer> Answer for Numbered<'_, T> {
@@ -48,7 +48,7 @@ impl<T: Answer> Answer for Numbered<'_, T> {
     }
 }
 
-/// Compares an answer with what is known of it; UIDs are replaced, and nothing else.
+/// Compares an answer with the expected output, in which only UIDs are replaced.
 fn shows(world: &World, name: &str, answer: &impl Answer) {
     insta::assert_snapshot!(name, screens(&Numbered(world, answer)).unwrap());
 }
@@ -127,7 +127,7 @@ async fn answers_look_as_they_should() {
     world.end().await;
 }
 
-/// An entry of a journal.
+/// Returns an entry of a journal.
 fn entry(number: u32, name: &str, verb: &str, outcome: &str) -> Value {
     json!({
         "time": format!("2026-09-21T14:0{number}:00.000000Z"), "verb": verb, "resource": "replicasets.apps",

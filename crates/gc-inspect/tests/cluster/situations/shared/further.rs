@@ -1,4 +1,4 @@
-//! Situations about who is responsible: controllers of finalizers, storage in use, definitions, policies.
+//! Situations about responsibility: controllers of finalizers, storage in use, definitions, policies.
 
 use serde_json::{Value, json};
 
@@ -6,10 +6,10 @@ use super::objects::{claim, conditions, definition_of, deployment, held, map, no
 use super::table::{TEN_MINUTES, map_situation};
 use super::{NAMESPACE, Situation, UID};
 
-/// One retention policy of the cluster is about ConfigMaps with this label.
+/// Label of the ConfigMaps that one retention policy of the cluster selects.
 const LABEL: &str = "acme.dev/build";
 
-/// A webhook that is asked about the ConfigMaps of its namespace, and has no Service.
+/// Returns a webhook that is called for the ConfigMaps of its namespace, and has no Service.
 fn failing_webhook(name: &str) -> Value {
     object(
         "ValidatingWebhookConfiguration",
@@ -23,7 +23,7 @@ fn failing_webhook(name: &str) -> Value {
     )
 }
 
-/// A policy that keeps the ConfigMap `b` of its namespace, and its binding.
+/// Returns a policy that protects the ConfigMap `b` of its namespace, and its binding.
 fn keeping_policy(name: &str) -> [Value; 2] {
     let policy = json!({"spec": {
         "failurePolicy": "Fail",
@@ -40,14 +40,14 @@ fn keeping_policy(name: &str) -> [Value; 2] {
     ]
 }
 
-/// A volume of a host path with reclaim policy Delete, which nothing deletes.
+/// Returns a host path volume with reclaim policy Delete, whose storage nothing deletes.
 fn host_path_volume(name: &str) -> Value {
     let mut volume = provisioned_volume(name);
     volume["metadata"].as_object_mut().into_iter().for_each(|metadata| drop(metadata.remove("annotations")));
     volume
 }
 
-/// A volume with reclaim policy Delete, of the claim `d`.
+/// Returns a volume with reclaim policy Delete that belongs to the claim `d`.
 fn volume_of_claim(name: &str, phase: &str) -> Value {
     let mut volume = volume(name, "Delete", &[]);
     volume["spec"]["claimRef"] =
@@ -56,7 +56,7 @@ fn volume_of_claim(name: &str, phase: &str) -> Value {
     volume
 }
 
-/// The same, of a provisioner that is not part of Kubernetes.
+/// Returns the same volume from a provisioner that is not part of Kubernetes.
 fn provisioned_volume(name: &str) -> Value {
     let mut volume = volume_of_claim(name, "Bound");
     volume["metadata"]["annotations"] = json!({"pv.kubernetes.io/provisioned-by": "acme.dev/folders"});
@@ -174,7 +174,7 @@ pub(super) fn situations() -> Vec<Situation> {
             later_seconds: TEN_MINUTES,
             stuck: &["ContentDeletionFails Namespace/."],
             why: ("BeingDeleted", "its contents cannot be deleted: Failed to delete all resource types"),
-            // The server of the APIService in another situation is gone, which holds up every namespace.
+            // The server of another situation's APIService is gone, which blocks every namespace.
             plan: "1 object: 1 Namespace; 1 stuck",
             ..base("a namespace whose contents cannot be deleted")
         },

@@ -1,4 +1,4 @@
-//! Situations that people ask about, and the server on which they are built. Shared by path with the tests of the binary.
+//! Situations that people ask about, and the server on which they are created. Shared by path with the tests of the binary.
 
 mod further;
 mod objects;
@@ -18,31 +18,31 @@ use serde_json::{Value, json};
 pub(crate) use objects::{deployment, held, map, node, pod};
 pub(crate) use table::situations;
 
-/// In a manifest, this stands for the namespace of its situation.
+/// Placeholder in a manifest for the namespace of its situation.
 const NAMESPACE: &str = "$NAMESPACE";
-/// In front of `Kind/name`, this stands for its UID.
+/// Prefix of a `Kind/name` that stands for its UID.
 const UID: &str = "$UID:";
 
-/// One situation: what is created, what is then deleted, what is asked how much later, and the answers.
+/// One situation: what is created, what is then deleted, how much later the questions are asked, and the answers.
 pub(crate) struct Situation {
     pub(crate) name: &'static str,
-    /// Manifests; `owners` names owners as `Kind/name`, with `!` if it blocks and `*` if it controls, and `status` is set
-    /// after the creation.
+    /// Manifests. `owners` names owners as `Kind/name`, with `!` if it blocks and `*` if it controls; `status` is set after the
+    /// creation.
     pub(crate) make: Vec<Value>,
     /// Objects that are deleted, with kubectl's name of the propagation policy.
     pub(crate) delete: &'static [(&'static str, &'static str)],
     pub(crate) ask: &'static str,
     pub(crate) later_seconds: i64,
-    /// Each root cause: code, objects, and what waits for them.
+    /// Root causes: code, objects, and the objects that wait for them.
     pub(crate) stuck: &'static [&'static str],
-    /// Code, and a part of the message.
+    /// Code, and part of the message.
     pub(crate) why: (&'static str, &'static str),
-    /// The summary of the plan to delete the object in the background.
+    /// Summary of the plan to delete the object in the background.
     pub(crate) plan: &'static str,
 }
 
 pub(crate) struct World {
-    /// Absent if the server is not ours.
+    /// The embedded server; `None` if the server is external.
     server: Option<gc_apiserver::RunningServer>,
     pub(crate) client: ApiClient,
     pub(crate) uids: BTreeMap<String, String>,
@@ -60,7 +60,7 @@ impl World {
         Self { server: Some(server), client, uids: BTreeMap::new() }
     }
 
-    /// On the empty server that a kubeconfig names.
+    /// Connects to the empty server that a kubeconfig names.
     pub(crate) async fn on(kubeconfig: &Path) -> Self {
         let client = ApiClient::from_kubeconfig(kubeconfig).await.unwrap();
         Self { server: None, client, uids: BTreeMap::new() }
@@ -110,7 +110,7 @@ impl World {
             let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
             self.send(Method::DELETE, &path, Some(&options)).await;
         }
-        // The conditions of a namespace are those that its controller writes while it is being deleted.
+        // The controller of a namespace writes these conditions while it is being deleted.
         for manifest in situation.make.iter().filter(|manifest| manifest["kind"] == "NamespaceStatus") {
             let path = format!("/api/v1/namespaces/{namespace}/status");
             self.send(Method::PATCH, &path, Some(&json!({"status": manifest["status"]}))).await;
@@ -121,7 +121,7 @@ impl World {
         if manifest["kind"] == "NamespaceStatus" {
             return;
         }
-        // Some name the namespace of the situation, and UIDs.
+        // Some manifests contain the namespace of the situation, and UIDs.
         let mut text = manifest.to_string().replace(NAMESPACE, namespace);
         for (object, uid) in &self.uids {
             let known = object.strip_prefix(namespace).map(|title| format!("{UID}{}", title.trim_start()));

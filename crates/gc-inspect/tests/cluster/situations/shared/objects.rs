@@ -1,4 +1,4 @@
-//! The objects that situations are built of.
+//! Objects that situations are composed of.
 
 use serde_json::{Value, json};
 
@@ -104,7 +104,7 @@ pub(crate) fn definition() -> Value {
     definition_of("widgets")
 }
 
-/// The definition of a kind by its plural name.
+/// Returns the definition of a kind by its plural name.
 pub(crate) fn definition_of(plural: &str) -> Value {
     let singular = plural.trim_end_matches('s');
     let kind = format!("{}{}", singular[..1].to_uppercase(), &singular[1..]);
@@ -120,7 +120,7 @@ pub(crate) fn definition_of(plural: &str) -> Value {
     )
 }
 
-/// Gadgets in two versions, with a conversion webhook that does not answer.
+/// Returns the definition of gadgets in two versions, with a conversion webhook that does not answer.
 pub(crate) fn converted_definition() -> Value {
     let version = |name: &str| {
         json!({"name": name, "served": true, "storage": name == "v1",

@@ -10,7 +10,7 @@ use super::{Situation, further};
 
 pub(super) const TEN_MINUTES: i64 = 600;
 
-/// The situation of a living ConfigMap, which those below change.
+/// Returns the situation of a living ConfigMap, which those below modify.
 pub(crate) const fn map_situation(name: &'static str) -> Situation {
     Situation {
         name,
@@ -24,7 +24,7 @@ pub(crate) const fn map_situation(name: &'static str) -> Situation {
     }
 }
 
-/// Everything in one cluster, each situation in a namespace of its own.
+/// Returns all situations, for one cluster, each in its own namespace.
 pub(crate) fn situations() -> Vec<Situation> {
     let base = map_situation;
     let mut all = vec![
@@ -166,7 +166,7 @@ pub(crate) fn situations() -> Vec<Situation> {
             delete: &[("cm/a", "Foreground")],
             why: ("WaitsForDependents", "It is being deleted and waits for 1 blocking dependent."),
             plan: "2 objects: 2 ConfigMaps; nothing gets stuck",
-            // However long the other situations take to build.
+            // Early enough, however long the other situations take to create.
             later_seconds: -600,
             ..base("a foreground deletion that has only begun")
         },
@@ -449,7 +449,7 @@ fn namespaces() -> Vec<Situation> {
         Situation {
             stuck: &["CollectorAbsent Namespace/."],
             why: ("BeingDeleted", "nothing remains in it"),
-            // The server of the APIService in another situation is gone, which holds up every namespace.
+            // The server of another situation's APIService is gone, which blocks every namespace.
             plan: "1 object: 1 Namespace; 1 stuck",
             ..base("an empty namespace that nothing finalizes")
         },
