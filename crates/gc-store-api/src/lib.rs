@@ -1,14 +1,13 @@
-//! The small storage trait that the registry stands on. `gc-store` implements it.
+//! The small storage trait that the registry is built on. `gc-store` implements it.
 //!
-//! A store is a multi-version map from [`Key`] to bytes with **one global revision**: every committed
-//! transaction takes the next revision, and everything written by it carries that revision. Readers may
-//! read any revision that has not been compacted; watchers replay every change after a revision.
+//! A store is a multi-version map from [`Key`] to bytes with **one global revision**: every committed transaction takes the next
+//! revision, and all of its writes carry that revision. Readers may read any revision that has not been compacted; watchers replay
+//! every change after a revision.
 //!
-//! The trait is synchronous. In-process engines answer in microseconds, and a caller that deals with a slow
-//! engine (etcd, an fsync) calls it from a thread that may block: `Storage::blocks` says which of the two
-//! it is. That keeps every runtime out of the registry, lets the simulator call it directly, and costs one
-//! thread hand-over where milliseconds are spent anyway. Only watching is pulled with a [`Context`], so that
-//! ten thousand idle watches cost no thread.
+//! The trait is synchronous. In-process engines answer in microseconds; callers of a slow engine (etcd, an fsync) must call it from
+//! a thread that may block. `Storage::blocks` tells them apart. This keeps async runtimes out of the registry, lets the simulator
+//! call a store directly, and costs one thread hand-over where milliseconds are spent anyway. Only watching is polled with a
+//! [`Context`], so ten thousand idle watches need no threads.
 //!
 //! ```
 //! use gc_store_api::{Committed, Condition, Key, Storage, StorageError, Transaction, Write};
@@ -31,8 +30,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-/// A position in the history of the whole store. An empty store is at revision 1 (so that a list of it has a resource
-/// version that one can watch from); the first write makes revision 2 or later; 0 is "never".
+/// A position in the history of the whole store. An empty store is at revision 1 (so that a list of it has a resource version to
+/// watch from); the first write makes revision 2 or later; 0 means "never".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
@@ -48,7 +47,7 @@ pub type Key = Arc<str>;
 /// One stored value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyValue {
-    /// The key.
+    /// Key of the value.
     pub key: Key,
     /// The stored bytes.
     pub value: Bytes,
@@ -61,9 +60,9 @@ pub struct KeyValue {
 /// Answer of [`Storage::get`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GetAnswer {
-    /// The value, if the key exists at the revision that was read.
+    /// The value, if the key exists at that revision.
     pub item: Option<KeyValue>,
-    /// The revision that was read (the store's newest one for a read without revision).
+    /// The revision that was read (the newest one for a read without revision).
     pub revision: Revision,
 }
 
@@ -75,12 +74,12 @@ pub type Hold = Arc<dyn Any + Send + Sync>;
 pub struct RangeOptions {
     /// Read as of this revision; newest if absent.
     pub at: Option<Revision>,
-    /// Start strictly after this key (for the next page).
+    /// Start strictly after this key (for the next page); from the beginning if absent.
     pub after: Option<Key>,
     /// Maximum number of items; 0 means no limit.
     pub limit: usize,
-    /// Do not count what follows beyond the limit, which costs a visit of all of it: of [`RangeAnswer::remaining`] matters
-    /// only whether it is 0.
+    /// Skip the count of items beyond the limit, which would visit all of them. Of [`RangeAnswer::remaining`], only whether it is 0
+    /// is then meaningful.
     pub skips_count: bool,
 }
 
@@ -98,27 +97,27 @@ pub struct RangeAnswer {
     pub revision: Revision,
 }
 
-/// Sizes and revisions of a store; `None` where the store does not know.
+/// Sizes and revisions of a store; `None` for those that the store does not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStatus {
-    /// The newest revision.
+    /// Newest revision.
     pub newest: Revision,
-    /// The oldest revision that can be read.
+    /// Oldest readable revision.
     pub oldest: Option<Revision>,
-    /// Bytes that the store occupies on its medium.
+    /// Size of the store on its medium, in bytes.
     pub bytes: Option<u64>,
-    /// Bytes of them in use; a defragmentation gives back the rest.
+    /// Bytes of them in use; a defragmentation returns the rest.
     pub bytes_in_use: Option<u64>,
-    /// True if the store refuses what would make it larger.
+    /// True if the store refuses writes that would enlarge it.
     pub is_full: bool,
 }
 
 /// Condition for a transaction to commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// The key that is checked.
+    /// Key to check.
     pub key: Key,
-    /// Its last write must be this one; `Revision(0)` says that the key must be absent.
+    /// Required revision of its last write; `Revision(0)` requires the key to be absent.
     pub mod_revision: Revision,
 }
 
@@ -145,7 +144,7 @@ pub struct Transaction {
 pub enum Committed {
     /// All writes are durable under this one revision.
     Done(Revision),
-    /// A condition did not hold; nothing was written. The present state of the keys of all conditions.
+    /// A condition did not hold, and nothing was written. Contains the current state of the keys of all conditions.
     Conflict(Vec<Option<KeyValue>>),
 }
 
@@ -156,34 +155,34 @@ pub struct Change {
     pub revision: Revision,
     /// The key.
     pub key: Key,
-    /// The new value; `None` for a removal.
+    /// The new value; `None` if the key was removed.
     pub value: Option<Bytes>,
-    /// The value before, with its revisions; `None` for a creation.
+    /// The previous value with its revisions; `None` if the key was created.
     pub previous: Option<KeyValue>,
 }
 
-/// Delivery of a watch.
+/// Item delivered by a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchItem {
     /// A change under the prefix. Changes come in order of revision; those of one transaction in key order.
     Change(Change),
-    /// Everything up to this revision has been delivered. A stream with nothing left to deliver reports it once, before it
-    /// becomes pending, if the store has moved on since its last item. It is not woken for that, so idle watches cost
-    /// nothing: who wants to inform its client how far it is (a bookmark) polls when it is time to.
+    /// Everything up to this revision has been delivered. A stream without pending items reports this once before it becomes
+    /// pending, if the store has moved on since its last item. It is not woken for that, so idle watches cost nothing: a caller
+    /// that wants to report progress to its client (a bookmark) polls when that is due.
     Progress(Revision),
 }
 
 /// A running watch. Dropping it ends it.
 pub trait WatchStream: Send {
-    /// The next item; `Ready(Err)` ends the watch (`Compacted`, or `Lagged` when the consumer fell so far
-    /// behind that the store dropped it), and must be followed by no further call.
+    /// Returns the next item. `Ready(Err)` ends the watch (`Compacted`, or `Lagged` if the consumer fell so far behind that the
+    /// store dropped it); it must not be polled again.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<WatchItem, StorageError>>;
 }
 
-/// Why storage could not do it.
+/// Reason why an operation failed.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum StorageError {
-    /// The revision asked for is older than the history kept.
+    /// The requested revision is older than the history kept.
     #[error("revision {requested} has been compacted; the oldest one kept is {oldest}")]
     Compacted {
         /// Requested revision.
@@ -191,7 +190,7 @@ pub enum StorageError {
         /// Oldest available revision.
         oldest: Revision,
     },
-    /// The revision asked for has not happened yet.
+    /// The requested revision does not exist yet.
     #[error("revision {requested} is in the future; the newest one is {newest}")]
     Future {
         /// Requested revision.
@@ -199,13 +198,13 @@ pub enum StorageError {
         /// Newest available revision.
         newest: Revision,
     },
-    /// A watcher that fell too far behind and was dropped.
+    /// A watcher fell too far behind and was dropped.
     #[error("the watch fell behind by more than {limit} changes and was closed")]
     Lagged {
-        /// The bound that was exceeded.
+        /// Exceeded bound.
         limit: usize,
     },
-    /// A value larger than the engine takes.
+    /// A value is larger than the engine accepts.
     #[error("value of {size} bytes exceeds the limit of {limit} bytes")]
     TooLarge {
         /// Size of the value, in bytes.
@@ -213,13 +212,13 @@ pub enum StorageError {
         /// Accepted size in bytes.
         limit: usize,
     },
-    /// The medium is full. Nothing of the transaction was written.
+    /// The medium is full. Nothing in the transaction was written.
     #[error("no space left on the storage device")]
     Full,
-    /// The engine could not be reached or did not answer in time. Whether a write happened is unknown.
+    /// The engine could not be reached or did not answer in time. It is unknown whether a write was performed.
     #[error("storage is unavailable: {0}")]
     Unavailable(String),
-    /// The engine failed in a way that only an operator can mend.
+    /// The engine failed in a way that only an operator can repair.
     #[error("storage failed: {0}")]
     Broken(String),
 }
@@ -229,8 +228,8 @@ pub trait Storage: Send + Sync + 'static {
     /// Reports whether calls may block for longer than a few microseconds, so that they belong on a blocking thread.
     fn blocks(&self) -> Blocking;
 
-    /// Reports whether writes are expected to work. [`StorageError::Full`]: only deletions, and changes that make
-    /// nothing much larger. Returns within microseconds where reads do.
+    /// Reports whether writes are expected to succeed. [`StorageError::Full`] means that only deletions, and changes that do not
+    /// enlarge a value much, do. Returns within microseconds if reads do.
     fn health(&self) -> Result<(), StorageError> {
         self.revision().map(drop)
     }
@@ -240,40 +239,40 @@ pub trait Storage: Send + Sync + 'static {
         Ok(StoreStatus { newest: self.revision()?, ..StoreStatus::default() })
     }
 
-    /// The newest revision.
+    /// Returns the newest revision.
     fn revision(&self) -> Result<Revision, StorageError>;
 
-    /// One key, newest or as of a revision.
+    /// Reads one key, at a revision or the newest.
     fn get(&self, key: &str, at: Option<Revision>) -> Result<GetAnswer, StorageError>;
 
-    /// All keys that start with `prefix`, in order.
+    /// Reads all keys that start with `prefix`, in order.
     fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError>;
 
-    /// Keeps what reads at a revision need, for as long as the returned value lives and within bounds: a client that reads a
-    /// long list slowly must not cost a store all of its history. `None` where others decide about the history.
+    /// Keeps a revision readable for as long as the returned value lives, within bounds: a client that slowly reads a long list
+    /// must not force the store to keep all of its history. Returns `None` if the history is managed by others.
     fn hold(&self, _revision: Revision) -> Option<Hold> {
         None
     }
 
-    /// Commits a transaction. When it returns `Done`, the writes survive a crash (if the engine is durable). One that
-    /// changes nothing takes no revision and answers with the newest one.
+    /// Commits a transaction. When it returns `Done`, the writes survive a crash (if the engine is durable). A transaction that
+    /// changes nothing takes no revision and returns the newest one.
     fn commit(&self, transaction: Transaction) -> Result<Committed, StorageError>;
 
-    /// Every change under `prefix` with a revision greater than `after`, which must be one that can be read: one that is
-    /// compacted or has not happened yet is refused.
+    /// Watches every change under `prefix` with a revision greater than `after`, which must be readable: a compacted or future
+    /// revision is refused.
     fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn WatchStream>, StorageError>;
 
-    /// Forgets history before `revision`: reads at, and watches after, an earlier one fail with `Compacted` from then on.
-    /// Forgetting what is forgotten already is not an error, a future revision is. Watches that run are not disturbed.
+    /// Forgets history before `revision`: reads at an earlier revision, and watches after one, fail with `Compacted` from then on.
+    /// A revision that is already forgotten is not an error; a future one is. Running watches are not disturbed.
     fn compact(&self, revision: Revision) -> Result<(), StorageError>;
 }
 
-/// Where calls of a store may be made. See [`Storage::blocks`].
+/// Latency of a store's calls. See [`Storage::blocks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocking {
     /// Every call returns within microseconds.
     Never,
-    /// Reads return within microseconds, commits wait for a disk.
+    /// Reads return within microseconds; commits wait for a disk.
     OnCommit,
     /// Every call may wait for a network.
     Always,

@@ -1,7 +1,7 @@
 //! Measures how fast the stores are, and the cost of a key: `cargo bench -p gc-store [-- memory|redb|etcd]`.
 //!
-//! Measures threads and rates, which a server experiences, rather than the time of one call. etcd has to be on the
-//! path; it is started on loopback.
+//! Measures threads and rates, which determine a server's performance, rather than the duration of single calls. etcd must be on
+//! the path; it is started on loopback.
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)] // a benchmark that fails should say so; rates are rough
 
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests")]
@@ -36,7 +36,7 @@ fn rate(count: usize, elapsed: Duration) -> String {
     format!("{:>9.0}/s", count as f64 / elapsed.as_secs_f64())
 }
 
-/// Runs an action on threads for a while.
+/// Runs an action on several threads for a while.
 fn measure(threads: usize, action: impl Fn(usize) + Sync) -> String {
     let next = AtomicUsize::new(0);
     let begin = Instant::now();
@@ -52,7 +52,7 @@ fn measure(threads: usize, action: impl Fn(usize) + Sync) -> String {
     rate(next.into_inner(), begin.elapsed())
 }
 
-/// Anonymous memory of this process, bytes.
+/// Returns the anonymous memory of this process, in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();

@@ -1,4 +1,4 @@
-//! The map and its watchers under one lock: the memory and the redb store serve reads and watches from it.
+//! The map and its watchers under one lock. The memory and the redb store serve reads and watches from it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -10,7 +10,7 @@ use gc_store_api::{
 use crate::hub::{Hub, HubStream, lock};
 use crate::mvcc::{HistoryOptions, Mvcc, Visit};
 
-/// History that is kept for readers, as a multiple of what is kept for watches.
+/// Factor by which history kept for readers may exceed the history kept for watches.
 const HELD_TIMES: usize = 2;
 /// Number of keys that a long range visits before it lets writers in.
 const RANGE_CHUNK: usize = 2048;
@@ -27,7 +27,7 @@ pub(crate) struct Core {
 #[derive(Debug, Default)]
 struct Holds(Mutex<BTreeMap<Revision, usize>>);
 
-/// One of them.
+/// A reader's claim to a revision; dropping it releases the revision.
 struct Holder {
     holds: Arc<Holds>,
     revision: Revision,
@@ -72,13 +72,14 @@ impl Core {
         self.read().current(key)
     }
 
-    /// Keeps a revision while its history takes no more than twice what it may.
+    /// Keeps a revision readable while the history takes no more than [`HELD_TIMES`] its bounds.
     pub(crate) fn hold(&self, revision: Revision) -> Hold {
         *lock(&self.holds.0).entry(revision).or_default() += 1;
         Arc::new(Holder { holds: Arc::clone(&self.holds), revision })
     }
 
-    /// Returns the revision up to which history must be forgotten to stay within the bounds, with regard to those who still read.
+    /// Returns the revision up to which history must be forgotten to stay within the bounds, sparing revisions that are still being
+    /// read.
     pub(crate) fn overdue(&self, data: &Mvcc, history: &HistoryOptions) -> Option<Revision> {
         let target = data.overdue(history)?;
         let held = lock(&self.holds.0).first_key_value().map(|(revision, _)| *revision);
@@ -96,7 +97,7 @@ impl Core {
         self.read().get(key, at)
     }
 
-    /// A range is read at one revision, but not under one lock: writers continue between its chunks.
+    /// Reads a range at one revision, but not under one lock: writers continue between its chunks.
     pub(crate) fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
         let mut data = self.read();
         let revision = data.readable(options.at)?;
@@ -110,7 +111,7 @@ impl Core {
             drop(data);
             data = self.read();
             if data.readable(Some(revision)).is_err() {
-                // History was discarded in the meantime: start over under one lock.
+                // History was discarded in the meantime, so start over under one lock.
                 return data.range(prefix, options);
             }
         }

@@ -1,7 +1,7 @@
-//! The store in etcd, which several processes can share.
+//! Storage in etcd, which several processes can share.
 //!
-//! Revisions and data are etcd's own: reads and writes go there every time, and an outage is an error rather than a
-//! guess. Only watches are served from here, by one watch of etcd per process.
+//! Revisions and data are etcd's own: every read and write goes to etcd, and an outage is an error rather than a guess. Only
+//! watches are served locally, from a single watch of etcd per process.
 
 mod answers;
 mod attempt;
@@ -36,27 +36,27 @@ use convert::{REQUEST_LIMIT, Refusal};
 use feed::Feed;
 use protocol::{LARGEST_MESSAGE, RangeRequest, TxnResponse};
 
-/// Number of keys that one request of a range reads.
+/// Number of keys that one range request reads.
 const PAGE: usize = 2000;
-/// Divisor of the number of keys of a page that is too large, before it is read again.
+/// Divisor of the number of keys in a page that turned out too large, before it is read again.
 const PAGE_DIVISOR: usize = 16;
-/// Threads of the runtime for calls to etcd.
+/// Number of threads in the runtime for calls to etcd.
 const THREADS: usize = 2;
 
 /// Options of [`EtcdStorage`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdOptions {
-    /// The prefix of all keys. Several clusters can share an etcd under different prefixes.
+    /// Prefix of all keys. Several clusters can share an etcd under different prefixes.
     pub prefix: String,
     /// Maximum duration of a request before storage counts as unavailable.
     pub timeout: Duration,
-    /// Interval of compaction (each time to the revision of the time before); never if `None`.
+    /// Interval of compaction, which goes to the revision of the previous interval; never if `None`.
     pub compaction_interval: Option<Duration>,
     /// Amount of history kept here for watches, in addition to etcd's.
     pub history: HistoryOptions,
     /// Maximum lag of a watcher in changes, before it is ended with [`StorageError::Lagged`].
     pub watch_lag: usize,
-    /// Largest number of bytes of one list; a larger one is an error.
+    /// Maximum size of one list in bytes; a larger one is an error.
     pub largest_list: usize,
     /// TLS material, for endpoints with `https://`.
     pub tls: Option<EtcdTls>,
@@ -76,12 +76,12 @@ impl Default for EtcdOptions {
     }
 }
 
-/// The certificates for both sides. All in PEM.
+/// Certificates for both sides, in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EtcdTls {
-    /// The authority that etcd's certificate is verified against.
+    /// Authority that etcd's certificate is verified against.
     pub ca: Vec<u8>,
-    /// Our certificate and key.
+    /// Client certificate and key.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -91,7 +91,7 @@ impl fmt::Debug for EtcdTls {
     }
 }
 
-/// Why etcd could not be used. Each message is one line for the operator.
+/// Reason why etcd could not be used. Each message is one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The runtime could not be started.
@@ -100,35 +100,35 @@ pub enum ConnectError {
     /// An endpoint or the TLS material is malformed.
     #[error("cannot use the etcd endpoints {endpoints}: {reason}")]
     Options {
-        /// The configured endpoints.
+        /// Configured endpoints.
         endpoints: String,
-        /// The error.
+        /// Description of the error.
         reason: String,
     },
-    /// The endpoint does not answer, or not as etcd does.
+    /// The endpoint does not answer, or not like etcd.
     #[error("cannot reach etcd at {endpoints}: {reason}")]
     Unreachable {
-        /// The configured endpoints.
+        /// Configured endpoints.
         endpoints: String,
         /// The error.
         reason: StorageError,
     },
 }
 
-/// The layout of keys in etcd.
+/// Layout of keys in etcd.
 #[derive(Clone, Debug)]
 struct Names {
-    /// The prefix of all keys, which is watched.
+    /// Prefix of all keys, which is watched.
     all: String,
-    /// The prefix of the trait's keys.
+    /// Prefix of the trait's keys.
     data: String,
-    /// Written when a process begins to watch.
+    /// Key written when a process begins to watch.
     mark: String,
-    /// Written when history is compacted.
+    /// Key written when history is compacted.
     compaction: String,
-    /// Written when a member failed while it was asked to create something.
+    /// Key written when a member failed during a creation.
     fence: String,
-    /// Written with each deletion.
+    /// Key written with each deletion.
     signature: String,
 }
 
@@ -152,16 +152,16 @@ impl Names {
 
 /// A [`Storage`] in etcd v3.
 pub struct EtcdStorage {
-    /// `None` only while it is dropped.
+    /// `None` only while the store is being dropped.
     runtime: Option<Runtime>,
     client: EtcdClient,
     names: Names,
     feed: Arc<Feed>,
     timeout: Duration,
     largest_list: usize,
-    /// History before this is known to be compacted.
+    /// Revision before which history is known to be compacted.
     compacted: AtomicU64,
-    /// Revision of the last write of the fence that this process knows.
+    /// Revision of the last write of the fence known to this process.
     fence: AtomicU64,
     signatures: Signatures,
 }
@@ -175,7 +175,7 @@ impl fmt::Debug for EtcdStorage {
 impl Drop for EtcdStorage {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Blocking on it is not allowed on every thread that a store may be dropped on.
+            // A store may be dropped on threads that must not block.
             runtime.shutdown_background();
         }
     }
@@ -224,7 +224,7 @@ impl EtcdStorage {
             runtime.spawn(compactor::run(client.clone(), keys.clone(), Arc::clone(&feed), interval));
         }
         let compacted = AtomicU64::new(0);
-        // The first creation learns the fence.
+        // The first creation reads the fence.
         let (timeout, largest_list, fence) = (options.timeout, options.largest_list, AtomicU64::new(0));
         Ok(Self {
             runtime: Some(runtime),
@@ -239,7 +239,7 @@ impl EtcdStorage {
         })
     }
 
-    /// Runs a request to completion, on the store's threads.
+    /// Runs a request to completion on the store's threads.
     fn ask<T: Send + 'static>(
         &self,
         request: impl Future<Output = Result<T, CallError>> + Send + 'static,
@@ -248,7 +248,7 @@ impl EtcdStorage {
         Ok(wait(runtime, self.timeout, request)?.map_err(|error| (Refusal::of(&error), error)))
     }
 
-    /// The same for a request that reads at a revision.
+    /// Runs a request that reads at a revision.
     fn read<T: Send + 'static>(
         &self,
         at: Option<Revision>,
@@ -256,7 +256,7 @@ impl EtcdStorage {
     ) -> Result<T, StorageError> {
         self.ask(request)?.map_err(|(refusal, error)| match (refusal, at) {
             (Refusal::Compacted, Some(requested)) => {
-                // etcd does not say how far it is compacted: at least beyond the requested revision.
+                // etcd does not report how far it is compacted, only that it is at least beyond the requested revision.
                 let known = self.compacted.fetch_max(requested.0 + 1, Ordering::Relaxed);
                 StorageError::Compacted { requested, oldest: Revision(known.max(requested.0 + 1)) }
             }
@@ -268,14 +268,14 @@ impl EtcdStorage {
         })
     }
 
-    /// A read of one key, or of none.
+    /// Reads one key, or only the revision.
     fn fetch(&self, request: RangeRequest, at: Option<Revision>) -> Result<FetchedRange, StorageError> {
         self.page(request, at)?.ok_or_else(|| {
             StorageError::Broken(format!("etcd's answer is larger than {} MiB", LARGEST_MESSAGE >> 20))
         })
     }
 
-    /// A read of several keys; `None` if the answer is too large.
+    /// Reads several keys; returns `None` if the answer is too large.
     fn page(
         &self,
         request: RangeRequest,
@@ -293,12 +293,12 @@ impl EtcdStorage {
     }
 }
 
-/// A request of one key.
+/// Returns a request for one key.
 fn one(key: String) -> RangeRequest {
     RangeRequest { key: key.into(), ..RangeRequest::default() }
 }
 
-/// A request for no items, to learn the revision in the answer.
+/// Returns a request for no items, whose answer contains the revision.
 fn count_of(key: String) -> RangeRequest {
     RangeRequest { count_only: true, ..one(key) }
 }
@@ -370,7 +370,7 @@ impl Storage for EtcdStorage {
             if remaining == 0 || items.len() >= limit {
                 return Ok(RangeAnswer { items, more: remaining > 0, remaining, revision: found.revision });
             }
-            // All pages are of one revision.
+            // All pages are read at the same revision.
             at = Some(found.revision);
             after = items.last().map(|item| Arc::clone(&item.key));
         }
@@ -389,7 +389,7 @@ impl Storage for EtcdStorage {
         if let Some(stream) = self.feed.join(prefix, after) {
             return Ok(Box::new(stream));
         }
-        // Can the revision be read? etcd would wait for one in the future, and knows what is compacted.
+        // Check that the revision is readable: etcd would wait for a future one, and knows which are compacted.
         self.fetch(count_of(self.names.mark.clone()), Some(after))?;
         let runtime = self.runtime.as_ref().ok_or_else(ended)?;
         let (feed, client, prefix, patience) =
@@ -420,8 +420,8 @@ impl Storage for EtcdStorage {
     }
 }
 
-/// Reports whether a transaction changes nothing when it is sent a second time, however late the first is performed.
-/// Each key must be guarded by the revision of a write, which never comes again; being absent does.
+/// Reports whether a transaction changes nothing when it is sent a second time, however late the first is performed. Each key must
+/// be guarded by the revision of a write, which never recurs; absence does.
 fn may_be_repeated(transaction: &Transaction) -> bool {
     let is_guarded = |key: &Key| {
         transaction
@@ -443,7 +443,7 @@ fn refused(transaction: &Transaction, refusal: Refusal, error: &CallError) -> St
     }
 }
 
-/// Returns the states of the keys of all conditions, with which an answer begins.
+/// Returns the states of the keys of all conditions, which are at the beginning of an answer.
 fn present(transaction: &Transaction, answer: &TxnResponse) -> Vec<Option<KeyValue>> {
     let present = transaction.conditions.iter().enumerate().map(|(number, condition)| {
         let found = answer.range(number)?.kvs.first()?;
@@ -452,7 +452,7 @@ fn present(transaction: &Transaction, answer: &TxnResponse) -> Vec<Option<KeyVal
     present.collect()
 }
 
-/// Runs a future on a runtime and waits for it, on whatever thread this is.
+/// Runs a future on a runtime and waits for it, from any thread.
 fn wait<T: Send + 'static>(
     runtime: &Runtime,
     patience: Duration,
@@ -480,7 +480,7 @@ fn ended() -> StorageError {
     StorageError::Unavailable("the connection to etcd was closed".to_owned())
 }
 
-/// For errors that do not depend on the request.
+/// Returns the error for a refusal that does not depend on the request.
 fn plain(refusal: Refusal, error: &CallError) -> StorageError {
     match refusal {
         Refusal::Full => StorageError::Full,
@@ -499,7 +499,7 @@ fn value_size(write: &Write) -> usize {
     }
 }
 
-/// The first key after all that begin with a prefix (which is never empty here, and is UTF-8, so its last byte has a
+/// Returns the first key after all that begin with a prefix (which is never empty here, and is UTF-8, so its last byte has a
 /// successor).
 fn after_prefix(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! Laws about the contents of a disk, as bodies of fuzz targets (`fuzz/` at the root), which also run as tests.
+//! Properties of the contents of a disk, as bodies of fuzz targets (`fuzz/` at the root), which also run as tests.
 #![allow(clippy::unwrap_used, reason = "a broken law should stop the run")]
 
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use gc_store_api::{Change, Key, KeyValue, Revision};
 
 use crate::redb::disk::{decode_history, decode_object, encode_history, encode_object, seal};
 
-/// A key on the first line, then a record: records are read back as they were written, and one in which any byte is
-/// changed is not read at all.
+/// Checks a key on the first line with a record: records must be read as they were written, and a record with any changed byte must
+/// be refused.
 pub fn disk_record(data: &[u8]) {
     let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
     let (key, rest) = (String::from_utf8_lossy(&data[..end]), data.get(end + 1..).unwrap_or_default());
@@ -42,7 +42,7 @@ pub fn disk_record(data: &[u8]) {
     assert_eq!(decode_object(&other, &record), None);
 }
 
-/// Changes one byte, chosen by the input.
+/// Changes one byte, selected by the input.
 fn damaged(record: &[u8], choice: &[u8], is_refused: impl Fn(&[u8]) -> bool) {
     let number =
         choice.iter().fold(7_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)));

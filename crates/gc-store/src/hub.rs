@@ -1,8 +1,8 @@
 //! Delivers changes to watchers, which are indexed by prefix.
 //!
-//! A change is looked up once per *distinct prefix length*, so its cost grows only with the watchers that match it:
-//! ten thousand watches of other prefixes are not touched. A watcher owns a bounded queue of shared changes; one that
-//! overflows is ended with [`StorageError::Lagged`] and costs nothing from then on.
+//! A change is looked up once per *distinct prefix length*, so its cost depends only on the watchers that match it: ten thousand
+//! watches of other prefixes are not touched. A watcher owns a bounded queue of shared changes; a watcher whose queue overflows is
+//! ended with [`StorageError::Lagged`] and costs nothing from then on.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use std::task::{Context, Poll, Waker};
 
 use gc_store_api::{Change, Revision, StorageError, WatchItem, WatchStream};
 
-/// Queues that grew beyond this many entries release their memory when they run empty.
+/// Number of entries beyond which queues release their memory when they run empty.
 const QUEUE_KEPT: usize = 64;
 
-/// The watchers of one store.
+/// Watchers of one store.
 #[derive(Debug, Default)]
 pub(crate) struct Hub {
     index: Mutex<Index>,
-    /// All changes up to this revision have been put into the matching queues.
+    /// Revision up to which all changes have been put into the matching queues.
     published: AtomicU64,
 }
 
@@ -26,17 +26,17 @@ pub(crate) struct Hub {
 struct Index {
     next_id: u64,
     by_prefix: HashMap<Arc<str>, BTreeMap<u64, Arc<Watcher>>>,
-    /// The number of distinct prefixes of each length.
+    /// Number of distinct prefixes of each length.
     lengths: BTreeMap<usize, usize>,
 }
 
 #[derive(Debug)]
 struct Watcher {
-    /// Changes up to this revision are skipped.
+    /// Revision up to which changes are skipped.
     after: Revision,
-    /// The bound of the queue.
+    /// Bound of the queue.
     limit: usize,
-    /// The lag that is reported when the bound is exceeded.
+    /// Lag that is reported when the bound is exceeded.
     lag: usize,
     state: Mutex<State>,
 }
@@ -46,11 +46,11 @@ struct State {
     queue: VecDeque<Arc<Change>>,
     ended: Option<StorageError>,
     waker: Option<Waker>,
-    /// The revision of the last item delivered.
+    /// Revision of the last delivered item.
     delivered: Revision,
 }
 
-/// The tasks to wake once the locks are released.
+/// Tasks to wake once the locks are released.
 #[must_use]
 #[derive(Debug, Default)]
 pub(crate) struct Wakers(Vec<Waker>);
@@ -63,7 +63,7 @@ impl Wakers {
     }
 }
 
-/// A lock whose holder panicked guards data that is still consistent: nothing here leaves it half changed.
+/// Locks a mutex, ignoring poison: no code here leaves the data half changed, so it is consistent even if a holder panicked.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -73,13 +73,12 @@ impl Hub {
         Self { index: Mutex::default(), published: AtomicU64::new(published.0) }
     }
 
-    /// All changes up to this revision have been delivered to the watchers.
+    /// Returns the revision up to which all changes have been delivered to the watchers.
     pub(crate) fn published(&self) -> Revision {
         Revision(self.published.load(Ordering::Acquire))
     }
 
-    /// Delivers complete transactions up to and including `revision` to the watchers. Callers publish in order of
-    /// revision.
+    /// Delivers complete transactions up to and including `revision` to the watchers. Callers must publish in order of revision.
     pub(crate) fn publish(&self, changes: &[Arc<Change>], revision: Revision) -> Wakers {
         let mut wakers = Wakers::default();
         let index = lock(&self.index);
@@ -88,7 +87,8 @@ impl Hub {
                 index.matching(&change.key, |_, watcher| watcher.push(&[change], &mut wakers));
                 continue;
             }
-            // A watcher gets its part of a transaction at once: one that is polled meanwhile must not take a part for all.
+            // A watcher gets its part of a transaction in one step: if it is polled concurrently, it must not mistake a part for
+            // the whole.
             let mut parts: BTreeMap<u64, (&Watcher, Vec<&Arc<Change>>)> = BTreeMap::new();
             for change in transaction {
                 index.matching(&change.key, |id, watcher| {
@@ -112,8 +112,8 @@ impl Hub {
         wakers
     }
 
-    /// Registers a watch of changes after `after`. `replay` are those that were published already; the caller
-    /// prevents publishing between collecting them and this call.
+    /// Registers a watch of changes after `after`. `replay` contains those that were already published; the caller must prevent
+    /// publishing between collecting them and this call.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         prefix: &str,
@@ -124,7 +124,7 @@ impl Hub {
         let prefix: Arc<str> = prefix.into();
         let watcher = Arc::new(Watcher {
             after,
-            // Replayed changes are bounded by the history, and are not the watcher's lag.
+            // Replayed changes are bounded by the history, and do not count as the watcher's lag.
             limit: lag.saturating_add(replay.len()),
             lag,
             state: Mutex::new(State { queue: replay, ended: None, waker: None, delivered: after }),
@@ -210,7 +210,7 @@ pub(crate) struct HubStream {
 
 impl WatchStream for HubStream {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<WatchItem, StorageError>> {
-        // Read before the queue: everything published by now is already in the queue.
+        // Read before the queue: everything published by then is already in the queue.
         let published = self.hub.published();
         let mut state = lock(&self.watcher.state);
         if let Some(error) = state.ended.clone() {
@@ -227,7 +227,7 @@ impl WatchStream for HubStream {
             state.delivered = published;
             return Poll::Ready(Ok(WatchItem::Progress(published)));
         }
-        // A stream that is polled by the same task again keeps its waker.
+        // A stream that is polled again by the same task keeps its waker.
         match &mut state.waker {
             Some(waker) => waker.clone_from(context.waker()),
             none => *none = Some(context.waker().clone()),

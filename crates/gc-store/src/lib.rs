@@ -1,7 +1,7 @@
-//! Storage for the registry: [`MemoryStorage`] for tests and throw-away servers, [`RedbStorage`] for a server on one
-//! machine, [`EtcdStorage`] for several that share one store.
+//! Storage for the registry: [`MemoryStorage`] for tests and throw-away servers, [`RedbStorage`] for a server on one machine,
+//! [`EtcdStorage`] for several servers that share one store.
 //!
-//! All stores pass one shared test suite (`tests/suite`): the registry cannot distinguish them.
+//! All stores pass the same test suite (`tests/suite`): the registry cannot tell them apart.
 //!
 //! # Example
 //!

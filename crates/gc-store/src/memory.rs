@@ -1,4 +1,4 @@
-//! The store that keeps nothing after exit.
+//! The in-memory store, which does not survive the process.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLockWriteGuard};
@@ -38,22 +38,22 @@ pub struct MemoryStorage {
 }
 
 impl MemoryStorage {
-    /// An empty store.
+    /// Creates an empty store.
     #[must_use]
     pub fn new(options: MemoryOptions) -> Self {
         Self { core: Core::new(Mvcc::new(), options.watch_lag), options }
     }
 
-    /// A store with these items, as of this revision. It shares the bytes of keys and values with other owners, and
-    /// has no history.
+    /// Creates a store with these items, as of this revision and without history. It shares the bytes of keys and values with other
+    /// owners.
     #[must_use]
     pub fn with_items(revision: Revision, items: impl IntoIterator<Item = KeyValue>) -> Self {
         let options = MemoryOptions::default();
         Self { core: Core::new(Mvcc::restore(revision, items), options.watch_lag), options }
     }
 
-    /// Puts back these items, and removes all others, in one transaction that no other comes between. Watches deliver each
-    /// change, and revisions continue to rise. Returns the revision; that of before if nothing differs.
+    /// Restores these items and removes all others, in one transaction without concurrent writes in between. Watches deliver each
+    /// change, and revisions continue to rise. Returns the new revision, or the current one if nothing differs.
     pub fn reset(&self, items: &[KeyValue]) -> Result<Revision, StorageError> {
         let data = self.core.write();
         let mut left: BTreeMap<Key, Bytes> = data.items().map(|item| (item.key, item.value)).collect();

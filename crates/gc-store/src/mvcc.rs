@@ -9,28 +9,29 @@ use gc_store_api::{
     Change, GetAnswer, Key, KeyValue, RangeAnswer, RangeOptions, Revision, StorageError, Transaction, Write,
 };
 
-/// The revision of a store in which nothing was ever written. It is not 0 because 0 means "never" in a condition, and
-/// "any" in a Kubernetes resource version; etcd begins at 1, too.
+/// Revision of a store in which nothing was ever written. It is not 0, because 0 means "never" in a condition, and "any" in a
+/// Kubernetes resource version; etcd begins at 1, too.
 pub(crate) const INITIAL_REVISION: Revision = Revision(1);
 
-/// The largest value. The API server refuses bodies beyond 3 MiB; this leaves room for what it adds.
+/// Maximum size of a value. The API server refuses bodies beyond 3 MiB; this leaves room for what it adds.
 pub const VALUE_LIMIT: usize = 8 << 20;
 
 /// Amount of history to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryOptions {
-    /// Changes kept for watches and reads at older revisions; older ones are compacted automatically.
+    /// Number of changes kept for watches and reads at older revisions; older ones are compacted automatically.
     pub changes: usize,
-    /// The bytes that are kept for it: superseded values, and [`CHANGE_BYTES`] for each change.
+    /// Number of bytes kept: superseded values, and [`CHANGE_BYTES`] for each change.
     pub bytes: usize,
 }
 
-/// Bytes that a change takes besides its value.
+/// Memory of a change in addition to its value, in bytes.
 pub const CHANGE_BYTES: usize = 256;
 
 impl Default for HistoryOptions {
     fn default() -> Self {
-        // The bytes come first: one client that deletes a large collection does not end the watches of all others.
+        // The limit in bytes is reached first, so that one client that deletes a large collection does not end the watches of all
+        // others.
         Self { changes: 1 << 20, bytes: 64 << 20 }
     }
 }
@@ -41,15 +42,15 @@ pub(crate) struct Mvcc {
     keys: BTreeMap<Key, Record>,
     /// Every change after `compacted`, oldest first.
     log: VecDeque<Arc<Change>>,
-    /// Bytes that only the log keeps.
+    /// Bytes kept only by the log.
     log_bytes: usize,
-    /// Bytes of all keys and their present values.
+    /// Size of all keys and their current values in bytes.
     present_bytes: u64,
     revision: Revision,
     compacted: Revision,
 }
 
-/// One key. A record without a current value is kept as long as older ones are.
+/// One key. A record without a current value is kept as long as it has older ones.
 #[derive(Debug, Default)]
 struct Record {
     current: Option<Version>,
@@ -65,7 +66,7 @@ struct Version {
     mod_revision: Revision,
 }
 
-/// A version and the revision of the change that ended it.
+/// A version, and the revision of the change that replaced it.
 #[derive(Debug)]
 struct SupersededVersion {
     version: Version,
@@ -95,7 +96,7 @@ impl Record {
     }
 }
 
-/// A range under construction.
+/// A range in progress.
 #[derive(Debug)]
 pub(crate) struct Visit {
     /// Maximum number of items.
@@ -103,7 +104,7 @@ pub(crate) struct Visit {
     pub(crate) items: Vec<KeyValue>,
     /// Number of items beyond the limit.
     pub(crate) remaining: u64,
-    /// The first item beyond the limit ends it.
+    /// True if the range ends at the first item beyond the limit.
     pub(crate) skips_count: bool,
 }
 
@@ -118,16 +119,16 @@ impl Visit {
     }
 }
 
-/// The result of a transaction.
+/// Result of a transaction.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TransactionResult {
     /// A condition did not hold.
     Conflict(Vec<Option<KeyValue>>),
-    /// The changes to make, in key order; none if the transaction has no effect.
+    /// Changes to make, in key order; none if the transaction has no effect.
     Changes(Vec<Change>),
 }
 
-/// Computes the changes of a transaction over the state of `present`, if it commits as `revision`.
+/// Computes the changes that a transaction would make to the state `present` if it committed as `revision`.
 pub(crate) fn evaluate(
     transaction: Transaction,
     revision: Revision,
@@ -155,7 +156,7 @@ pub(crate) fn evaluate(
             Write::Put(key, value) => {
                 let previous = present(&key);
                 let key = previous.as_ref().map_or(key, |previous| Arc::clone(&previous.key));
-                // An exact copy: the given value may be a slice of a much larger buffer.
+                // Copied exactly, because the given value may be a slice of a much larger buffer.
                 let value = Some(Bytes::copy_from_slice(&value));
                 changes.push(Change { revision, key, value, previous });
             }
@@ -176,7 +177,7 @@ fn write_key(write: &Write) -> &Key {
     }
 }
 
-/// The state after a change.
+/// Returns the state after a change.
 pub(crate) fn result_of(change: &Change) -> Option<KeyValue> {
     change.value.as_ref().map(|value| KeyValue {
         key: Arc::clone(&change.key),
@@ -191,7 +192,7 @@ impl Mvcc {
         Self::restore(Revision(0), [])
     }
 
-    /// The state at a revision before which nothing is known.
+    /// Creates a map with the state at a revision before which nothing is known.
     pub(crate) fn restore(compacted: Revision, items: impl IntoIterator<Item = KeyValue>) -> Self {
         let mut present_bytes = 0;
         let records = items.into_iter().map(|item| {
@@ -214,27 +215,27 @@ impl Mvcc {
         self.revision
     }
 
-    /// History up to here is forgotten.
+    /// Returns the revision up to which history is forgotten.
     pub(crate) fn compacted(&self) -> Revision {
         self.compacted
     }
 
-    /// Bytes of everything that is kept.
+    /// Returns the size of all kept data in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.present_bytes + self.log_bytes as u64
     }
 
-    /// The present state of every key, in order.
+    /// Returns the current state of every key, in order.
     pub(crate) fn items(&self) -> impl Iterator<Item = KeyValue> + '_ {
         self.keys.iter().filter_map(|(key, record)| Some(record.current.as_ref()?.to_key_value(key)))
     }
 
-    /// Every change after [`Self::compacted`], oldest first.
+    /// Returns every change after [`Self::compacted`], oldest first.
     pub(crate) fn log(&self) -> impl Iterator<Item = &Arc<Change>> {
         self.log.iter()
     }
 
-    /// The present state of a key.
+    /// Returns the current state of a key.
     pub(crate) fn current(&self, key: &str) -> Option<KeyValue> {
         let (key, record) = self.keys.get_key_value(key)?;
         record.current.as_ref().map(|version| version.to_key_value(key))
@@ -261,7 +262,7 @@ impl Mvcc {
         Ok(GetAnswer { item, revision })
     }
 
-    /// A range under one lock.
+    /// Reads a range under one lock.
     pub(crate) fn range(&self, prefix: &str, options: &RangeOptions) -> Result<RangeAnswer, StorageError> {
         let revision = self.readable(options.at)?;
         let mut visit = Visit::new(options);
@@ -269,7 +270,7 @@ impl Mvcc {
         Ok(visit.answer(revision))
     }
 
-    /// Visits up to `keys` keys under a prefix after a key. Returns the last one, or nothing at the end.
+    /// Visits up to `keys` keys under a prefix, starting after a key. Returns the last key visited, or `None` at the end.
     pub(crate) fn visit(
         &self,
         prefix: &str,
@@ -305,7 +306,7 @@ impl Mvcc {
         None
     }
 
-    /// Applies the changes of one transaction (all of one revision, later than any before).
+    /// Applies the changes of one transaction; all must have the same revision, later than any before.
     pub(crate) fn apply(&mut self, changes: &[Arc<Change>]) {
         for change in changes {
             assert!(change.revision >= self.revision, "revisions only grow");
@@ -331,7 +332,7 @@ impl Mvcc {
         }
     }
 
-    /// The changes after a revision under a prefix, oldest first.
+    /// Returns the changes after a revision under a prefix, oldest first.
     pub(crate) fn changes_after(
         &self,
         prefix: &str,
@@ -342,13 +343,13 @@ impl Mvcc {
         Ok(self.log.range(start..).filter(|change| change.key.starts_with(prefix)).cloned().collect())
     }
 
-    /// The revision up to which history must be forgotten to stay within the bounds.
+    /// Returns the revision up to which history must be forgotten to stay within the bounds.
     pub(crate) fn overdue(&self, options: &HistoryOptions) -> Option<Revision> {
         let mut changes = self.log.len();
         let mut bytes = self.log_bytes;
         let mut target = None;
         for change in &self.log {
-            // Stop only between transactions: history is forgotten by whole revisions.
+            // Stops only between transactions, because history is forgotten by whole revisions.
             if changes <= options.changes && bytes <= options.bytes && target != Some(change.revision) {
                 break;
             }
@@ -359,7 +360,7 @@ impl Mvcc {
         target
     }
 
-    /// Forgets what only reads before `revision` need. Revisions already forgotten, or still to come, have no effect.
+    /// Forgets versions needed only by reads before `revision`. Revisions already forgotten, or in the future, have no effect.
     pub(crate) fn compact(&mut self, revision: Revision) {
         let revision = revision.min(self.revision);
         while let Some(change) = self.log.pop_front_if(|change| change.revision <= revision) {
@@ -369,7 +370,7 @@ impl Mvcc {
         self.compacted = self.compacted.max(revision);
     }
 
-    /// Checks that history before a revision can be forgotten; false if it already is.
+    /// Checks that history before a revision can be forgotten; returns false if it already is.
     pub(crate) fn can_compact(&self, revision: Revision) -> Result<bool, StorageError> {
         Ok(revision > self.compacted && self.readable(Some(revision)).map(|_| true)?)
     }
@@ -393,7 +394,7 @@ fn present_size(key: &Key, value: &Bytes) -> u64 {
     (key.len() + value.len()) as u64
 }
 
-/// Bytes that only the log keeps.
+/// Returns the number of bytes kept only by the log.
 fn kept_bytes(change: &Change) -> usize {
     CHANGE_BYTES + change.previous.as_ref().map_or(0, |before| before.value.len())
 }
@@ -402,7 +403,7 @@ fn kept_bytes(change: &Change) -> usize {
 mod tests {
     use super::*;
 
-    /// A page costs what it has, however much follows, unless what follows is counted.
+    /// The cost of a page must depend only on the page, unless the keys after it are counted.
     #[test]
     fn pages_visit_no_more_than_one_key_beyond_them() {
         let item = |number: u64| KeyValue {
@@ -414,7 +415,7 @@ mod tests {
         let data = Mvcc::restore(Revision(2), (0..100).map(item));
         for (skips_count, ended, remaining) in [(true, true, 1), (false, false, 2)] {
             let mut visit = Visit::new(&RangeOptions { limit: 3, skips_count, ..RangeOptions::default() });
-            // The fifth key is never reached, or ends this part.
+            // The fifth key is never reached, or ends this chunk.
             let cursor = data.visit("/p/", None, Revision(2), 5, &mut visit);
             assert_eq!((cursor.is_none(), visit.items.len(), visit.remaining), (ended, 3, remaining));
         }

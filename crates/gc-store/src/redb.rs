@@ -1,11 +1,11 @@
-//! The store on disk.
+//! The on-disk store.
 //!
-//! redb holds the data; reads and watches are served from the same multi-version map as the memory store's, which is
-//! rebuilt at open. That costs little memory (redb's own page cache is small) and makes reads as fast as memory's: an
-//! API server reads far more than it writes, and a watch needs the changes as objects anyway.
+//! redb holds the data; reads and watches are served from the same multi-version map as in the memory store, which is rebuilt when
+//! the store is opened. This costs little memory (redb's own page cache is small) and makes reads as fast as in memory: an API
+//! server reads far more than it writes, and a watch needs the changes as objects anyway.
 //!
-//! One thread writes. It takes the waiting transactions, evaluates them in order against the map and each other,
-//! writes them as one redb transaction with one fsync, and only then publishes and acknowledges them.
+//! A single thread writes. It takes the waiting transactions, evaluates them in order against the map and each other, writes them
+//! as one redb transaction with one fsync, and only then publishes and acknowledges them.
 
 mod committer;
 pub(crate) mod disk;
@@ -36,7 +36,7 @@ use space::{Reserve, ReserveFile};
 
 pub use restore::RestoreError;
 
-/// A file larger than this, of which less than one part in [`BLOATED_TIMES`] is used, is shrunk at start.
+/// File size beyond which a file is shrunk at start, if less than one part in [`BLOATED_TIMES`] is in use.
 const BLOATED_BYTES: u64 = 64 << 20;
 const BLOATED_TIMES: u64 = 4;
 
@@ -47,9 +47,9 @@ pub struct RedbOptions {
     pub history: HistoryOptions,
     /// Maximum lag of a watcher in changes, before it is ended with [`StorageError::Lagged`].
     pub watch_lag: usize,
-    /// Bytes of redb's page cache.
+    /// Size of redb's page cache in bytes.
     pub page_cache: usize,
-    /// Length of the data file from which it is made smaller while it is in use, if most of it is not.
+    /// File size beyond which the data file is shrunk while in use, if most of it is unused.
     pub shrink_from: u64,
 }
 
@@ -64,7 +64,7 @@ impl Default for RedbOptions {
     }
 }
 
-/// Why a store could not be opened. Each message is one line for the operator.
+/// Reason why a store could not be opened. Each message is one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The directory cannot be created or used.
@@ -72,10 +72,10 @@ pub enum OpenError {
     Directory {
         /// The directory.
         directory: PathBuf,
-        /// The system's error.
+        /// System error.
         source: std::io::Error,
     },
-    /// Another process has it open.
+    /// Another process has opened the store.
     #[error("the data directory {} is in use by another process{holder}; stop that one or choose another directory",
         .directory.display())]
     InUse {
@@ -90,7 +90,7 @@ pub enum OpenError {
     Damaged {
         /// The file.
         file: PathBuf,
-        /// The error.
+        /// Description of the damage.
         reason: String,
     },
     /// The file was written by another version of this program.
@@ -98,23 +98,23 @@ pub enum OpenError {
     Format {
         /// The file.
         file: PathBuf,
-        /// The file's version.
+        /// Version of the file's format.
         found: u64,
-        /// Ours.
+        /// Version of the format that this program supports.
         known: u64,
     },
-    /// The medium is full, so that not even opening works.
+    /// The medium is so full that not even opening works.
     #[error("no space left to open the data file {}", .file.display())]
     Full {
         /// The file.
         file: PathBuf,
     },
-    /// The system refused.
+    /// The system refused an operation.
     #[error("cannot read or write the data file {}: {reason}", .file.display())]
     Io {
         /// The file.
         file: PathBuf,
-        /// The system's error.
+        /// System error.
         reason: String,
     },
 }
@@ -124,14 +124,14 @@ pub enum OpenError {
 pub struct RedbStorage {
     core: Arc<Core>,
     committer: Committer,
-    /// The data file, if it is one.
+    /// The data file, if the store is in a file.
     file: Option<PathBuf>,
     /// Held until the committer has closed the file (fields are dropped in order).
     _lock: Option<Lock>,
 }
 
 impl RedbStorage {
-    /// Opens or creates the store in a directory (made with mode 0700 if absent; its files have mode 0600).
+    /// Opens or creates the store in a directory (created with mode 0700 if absent; its files have mode 0600).
     pub fn open(directory: impl AsRef<Path>, options: RedbOptions) -> Result<Self, OpenError> {
         let directory = directory.as_ref();
         let lock = file::prepare(directory)?;
@@ -153,7 +153,7 @@ impl RedbStorage {
         directory.as_ref().join(file::DATA).exists()
     }
 
-    /// `length` is that of the file; `reserve` is released if not even opening works without its space.
+    /// Starts a store. `length` is the file's; `reserve` is released if opening needs its space.
     fn start(
         medium: Box<dyn Medium>,
         options: RedbOptions,

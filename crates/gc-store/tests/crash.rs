@@ -1,4 +1,4 @@
-//! A writing process is killed again and again: nothing that it acknowledged is ever lost.
+//! A writing process is killed repeatedly: no write that it acknowledged may ever be lost.
 #![allow(clippy::unwrap_used)] // tests
 
 mod suite;
@@ -15,14 +15,14 @@ use gc_store_api::{RangeOptions, Revision, Storage, StorageError};
 use suite::{next_change, put, write};
 use tempfile::TempDir;
 
-/// Passes the directory to the child.
+/// Environment variable with the directory of the child.
 const DIRECTORY: &str = "KUBEGC_STORE_CRASH_DIRECTORY";
 /// Number of directories, and of kills in each.
 const DIRECTORIES: u64 = 10;
 const KILLS: u64 = 25;
 /// Concurrent threads of the child, each with its own keys.
 const WRITERS: u64 = 4;
-/// Enough for two generations of a child; less than several of them write, so that compaction is interrupted, too.
+/// Large enough for two generations of a child, but smaller than the writes of several, so that compaction is interrupted, too.
 const HISTORY: HistoryOptions = HistoryOptions { changes: 400, bytes: 1 << 20 };
 
 fn open(directory: &Path) -> RedbStorage {
@@ -45,7 +45,7 @@ fn child() {
                     let (one, other, value) = (key(writer, n), format!("/twin{}", key(writer, n)), text(n));
                     let revision = write(store, vec![put(&one, &value), put(&other, &value)]);
                     let line = format!("ack {revision} {one} {n}\n");
-                    // Bypasses the capturing of tests, in one write.
+                    // A single write, bypassing the capture of tests.
                     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
                 }
             });
@@ -67,7 +67,7 @@ struct AcknowledgedWrites {
     value: String,
 }
 
-/// A small random number generator; the moment of a kill cannot be reproduced anyway.
+/// A small random number generator; the time of a kill cannot be reproduced anyway.
 struct Random(u64);
 
 impl Random {
@@ -79,7 +79,7 @@ impl Random {
     }
 }
 
-/// Starts a child, kills it at a random moment, and collects what it acknowledged.
+/// Starts a child, kills it at a random time, and collects the writes that it acknowledged.
 fn kill_one(directory: &Path, random: &mut Random, known: &mut BTreeMap<u64, AcknowledgedWrites>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
@@ -98,14 +98,14 @@ fn kill_one(directory: &Path, random: &mut Random, known: &mut BTreeMap<u64, Ack
     while !early && (lines.len() as u64) < wanted && output.read_line(&mut line).unwrap() > 0 {
         lines.push(std::mem::take(&mut line));
     }
-    // The moment is random: there is nothing to wait for.
+    // The time is random, so there is nothing to wait for.
     std::thread::sleep(Duration::from_micros(random.below(if early { 25_000 } else { 4_000 })));
     child.kill().unwrap();
     child.wait().unwrap();
     while output.read_line(&mut line).unwrap() > 0 {
         lines.push(std::mem::take(&mut line));
     }
-    // A line that the kill cut off acknowledges nothing.
+    // A line that the kill truncated acknowledges nothing.
     for line in lines.iter().filter(|line| line.ends_with('\n')) {
         let mut words = line.split_whitespace();
         if words.next() != Some("ack") {
@@ -126,7 +126,7 @@ fn kill_one(directory: &Path, random: &mut Random, known: &mut BTreeMap<u64, Ack
     }
 }
 
-/// Everything acknowledged exists, and the history has no gaps.
+/// Checks that everything acknowledged exists, and that the history has no gaps.
 fn verify(store: &RedbStorage, known: &BTreeMap<u64, AcknowledgedWrites>) {
     let newest = store.revision().unwrap().0;
     let acknowledged = known.keys().next_back().copied().unwrap_or(0);
@@ -172,7 +172,7 @@ fn torture(seed: u64) -> usize {
     let mut known = BTreeMap::new();
     for kill in 0..KILLS {
         kill_one(directory.path(), &mut random, &mut known);
-        // Sometimes the next child finds the file as the last one left it.
+        // Sometimes the next child finds the file exactly as the last one left it.
         if kill + 1 == KILLS || random.below(3) > 0 {
             verify(&open(directory.path()), &known);
         }

@@ -1,4 +1,4 @@
-//! The memory store under the shared suite, and its own bounds.
+//! Runs the shared suite on the memory store, and tests its bounds.
 #![allow(clippy::unwrap_used)] // tests
 
 mod suite;
@@ -35,7 +35,7 @@ fn history_is_bounded_by_changes() {
     let second = write(&store, vec![put("a", "2")]);
     assert!(store.get("a", Some(Revision(first))).is_ok());
     write(&store, vec![put("a", "3")]);
-    // Whole transactions are forgotten: the first one had two changes.
+    // Whole transactions are forgotten; the first one had two changes.
     assert_eq!(
         store.get("a", Some(Revision(first - 1))),
         Err(StorageError::Compacted { requested: Revision(first - 1), oldest: Revision(first) })
@@ -45,7 +45,7 @@ fn history_is_bounded_by_changes() {
 
 #[test]
 fn history_is_bounded_by_bytes() {
-    // Two changes, of which one has replaced eight bytes.
+    // Two changes, one of which has replaced eight bytes.
     let store = bounded(1000, 2 * CHANGE_BYTES + 10, 100);
     let first = write(&store, vec![put("a", "12345678")]);
     let second = write(&store, vec![put("a", "12345678")]);
@@ -83,7 +83,7 @@ fn oversized_values_are_refused() {
     assert_eq!(error, StorageError::TooLarge { size, limit: gc_store::VALUE_LIMIT });
 }
 
-/// A regression: what was created between the reading and the writing of a reset outlived it.
+/// Regression test: objects created between the reading and the writing of a reset outlived it.
 #[test]
 fn nothing_comes_between_the_parts_of_a_reset() {
     let store = MemoryStorage::default();

@@ -1,4 +1,4 @@
-//! The store on disk under the shared suite, over restarts, and on files that are not a store.
+//! Runs the shared suite on the disk store, and tests restarts and files that are not a store.
 #![allow(clippy::unwrap_used)] // tests
 
 mod suite;
@@ -83,7 +83,7 @@ fn history_is_bounded_on_disk() {
     assert!(matches!(store.get("a", Some(Revision(last - 15))), Err(StorageError::Compacted { .. })));
 }
 
-/// A regression: the file of a store of which half had been deleted became smaller at the next start only.
+/// Regression test: after half of a store had been deleted, its file only shrank at the next start.
 #[test]
 fn the_file_becomes_smaller_while_it_is_in_use() {
     const OBJECTS: usize = 6000;
@@ -103,7 +103,7 @@ fn the_file_becomes_smaller_while_it_is_in_use() {
         write(&store, (part * 100..(part + 1) * 100).map(|n| delete(&key(n))).collect());
     }
     let mut watch = store.watch("/more/", store.revision().unwrap()).unwrap();
-    // What is written while the copy is made is in it.
+    // Writes made during the copy must be part of it.
     let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);
     let mut more = 0;
     while length() * 3 > full {
@@ -170,7 +170,7 @@ fn a_directory_that_cannot_be_is_named() {
     assert!(matches!(error, OpenError::Directory { .. }), "{error:?}");
 }
 
-/// A closed store with some content; returns the bytes of its file.
+/// Returns the bytes of a closed store's file with some content.
 fn filled(directory: &Path) -> Vec<u8> {
     let store = open(directory);
     for n in 0..200 {
@@ -180,7 +180,7 @@ fn filled(directory: &Path) -> Vec<u8> {
     std::fs::read(directory.join("kubegc.redb")).unwrap()
 }
 
-/// Replaces the file by these bytes and opens it: either an error of one line or a readable store.
+/// Replaces the file by these bytes and opens it: the result must be either an error of one line or a readable store.
 fn is_refused(directory: &Path, bytes: &[u8], what: &str) -> bool {
     std::fs::write(directory.join("kubegc.redb"), bytes).unwrap();
     match RedbStorage::open(directory, RedbOptions::default()) {

@@ -1,5 +1,5 @@
-//! The checks of etcd's answers before they are believed: whoever answers in etcd's place, or an etcd that is broken, costs a bounded
-//! amount of memory and time, and is an error.
+//! Validation of etcd's answers: an impostor or a broken etcd can only cost a bounded amount of memory and time, and results in an
+//! error.
 
 use bytes::Bytes;
 use gc_store_api::{KeyValue, Revision, StorageError};
@@ -7,11 +7,11 @@ use gc_store_api::{KeyValue, Revision, StorageError};
 use super::convert;
 use super::protocol::{Event, LARGEST_MESSAGE, RangeRequest, RangeResponse, WatchResponse};
 
-/// The result of one request of a range.
+/// Result of one range request.
 #[derive(Debug)]
 pub(super) struct FetchedRange {
     pub(super) items: Vec<KeyValue>,
-    /// The number of keys in the range, including those beyond the limit.
+    /// Number of keys in the range, including those beyond the limit.
     pub(super) count: u64,
     pub(super) revision: Revision,
 }
@@ -20,12 +20,12 @@ fn broken(what: impl std::fmt::Display) -> StorageError {
     StorageError::Broken(format!("etcd's answer cannot be believed: {what}"))
 }
 
-/// The revision of an answer.
+/// Validates the revision of an answer.
 pub(super) fn made_at(revision: Revision) -> Result<Revision, StorageError> {
     if revision == Revision(0) { Err(broken("it has no revision")) } else { Ok(revision) }
 }
 
-/// Checks the answer to a request of a range, at the requested revision or the newest.
+/// Validates the answer to a range request, at the requested revision or the newest.
 pub(super) fn range(
     data: &str,
     request: &RangeRequest,
@@ -68,7 +68,8 @@ pub(super) fn range(
     Ok(FetchedRange { items, count, revision })
 }
 
-/// The number of keys after a page, which is not what it was before: pages that contradict one another have no end.
+/// Returns the number of keys after a page. Fails if the page does not count the number of keys expected from the page before:
+/// contradictory pages might never end.
 pub(super) fn remaining(page: &FetchedRange, before: Option<u64>) -> Result<u64, StorageError> {
     if before.is_some_and(|before| before != page.count) {
         return Err(broken("the pages of one list count different keys"));
@@ -80,26 +81,26 @@ pub(super) fn remaining(page: &FetchedRange, before: Option<u64>) -> Result<u64,
     Ok(remaining)
 }
 
-/// The events of one watch, in the order of their revisions.
+/// Reader of one watch's events, in the order of their revisions.
 #[derive(Debug)]
 pub(super) struct WatchReader {
-    /// All events up to this revision were read.
+    /// Revision up to which all events have been read.
     reached: Revision,
-    /// The beginning of a revision whose other events are in the next fragment.
+    /// Events of a revision whose remaining events are in the next fragment.
     held: Vec<Event>,
 }
 
-/// The meaning of a response for the reader of the stream.
+/// Meaning of a response for the reader of the stream.
 pub(super) enum Step {
-    /// Events of whole revisions, up to that one.
+    /// Events of whole revisions, up to this one.
     Events(Vec<Event>, Revision),
-    /// Nothing changed up to that revision.
+    /// Nothing changed up to this revision.
     Progress(Revision),
     Nothing,
 }
 
 impl WatchReader {
-    /// Of a watch that begins after a revision.
+    /// Creates a reader for a watch that begins after a revision.
     pub(super) fn new(after: Revision) -> Self {
         Self { reached: after, held: Vec::new() }
     }
@@ -146,7 +147,7 @@ fn made_at_of(event: &Event) -> Revision {
     event.kv.as_ref().map_or(Revision(0), |kv| convert::revision(kv.mod_revision))
 }
 
-/// Bytes that an event holds, with what its structures take.
+/// Returns the memory of an event in bytes, including its structures.
 fn size(event: &Event) -> usize {
     [&event.kv, &event.prev_kv]
         .into_iter()
@@ -155,7 +156,7 @@ fn size(event: &Event) -> usize {
         .sum::<usize>()
 }
 
-/// Bytes that an item holds.
+/// Returns the memory of an item in bytes.
 pub(super) fn item_bytes(item: &KeyValue) -> usize {
     let value: &Bytes = &item.value;
     item.key.len() + value.len()

@@ -1,8 +1,8 @@
-//! Results of attempts at a transaction that a member of etcd did not answer.
+//! Determines the result of transaction attempts that a member of etcd did not answer.
 //!
-//! A put is recognized by its value. The deletion of an object looks the same whoever performed it, so a transaction that deletes one
-//! version of it is signed: it also writes a unique signature to one key that all processes share. The value of that key at the revision of a deletion
-//! names the transaction that deleted.
+//! A put is recognized by its value. The deletion of an object looks the same whoever performed it, so a transaction that deletes a
+//! specific version is signed: it also writes a unique signature to one key that all processes share. The value of that key at the
+//! revision of a deletion identifies the transaction that deleted.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use gc_store_api::{Change, Key, KeyValue, Revision, Transaction, Write};
 pub(super) enum Earlier {
     Performed(Revision),
     NotPerformed,
-    /// It cannot be determined.
+    /// The result cannot be determined.
     Unknown,
 }
 
@@ -38,8 +38,8 @@ impl Signatures {
         Self { process: RandomState::new().hash_one(std::process::id()), next: AtomicU64::new(0) }
     }
 
-    /// Returns a new signature for a transaction that deletes one version of a key; `None` for any other: whoever deletes an absent
-    /// key writes nothing, and whoever deletes any version does not depend on who was faster.
+    /// Returns a new signature for a transaction that deletes a specific version of a key. Returns `None` for others: deleting an
+    /// absent key writes nothing, and deleting any version does not depend on which process was faster.
     pub(super) fn sign(&self, transaction: &Transaction) -> Option<String> {
         let is_guarded = |key: &Key| {
             let mut conditions = transaction.conditions.iter();
@@ -51,15 +51,15 @@ impl Signatures {
     }
 }
 
-/// A transaction that is being sent.
+/// A transaction in progress.
 #[derive(Debug)]
 pub(super) struct Sent<'a> {
     pub(super) transaction: &'a Transaction,
-    /// Its signature, if it deletes one version of a key.
+    /// Signature, if the transaction deletes a specific version of a key.
     pub(super) signature: Option<String>,
-    /// False once etcd was full: it then refuses every put, and performs deletions.
+    /// False once etcd was full: it then refuses every put, but performs deletions.
     pub(super) writes_signature: bool,
-    /// A revision from before the first attempt.
+    /// Revision from before the first attempt.
     pub(super) since: Revision,
 }
 
@@ -68,13 +68,13 @@ impl<'a> Sent<'a> {
         Self { transaction, signature: signatures.sign(transaction), writes_signature: true, since }
     }
 
-    /// Leaves the signature out of further attempts. Returns `true` if it was not left out before.
+    /// Omits the signature from further attempts. Returns `true` if it was still included before.
     pub(super) fn leave_out_signature(&mut self) -> bool {
         std::mem::replace(&mut self.writes_signature, false) && self.signature.is_some()
     }
 }
 
-/// Returns the revisions whose changes are the writes of a transaction. Deletions among them may be those of other processes.
+/// Returns the revisions whose changes match the writes of a transaction. Deletions among them may belong to other processes.
 pub(super) fn search<'a>(
     transaction: &Transaction,
     changes: impl IntoIterator<Item = &'a Arc<Change>>,
@@ -94,14 +94,14 @@ pub(super) fn search<'a>(
     found
 }
 
-/// Reports whether the changes of one revision are the writes of a transaction.
+/// Reports whether the changes of one revision match the writes of a transaction.
 fn is_of(transaction: &Transaction, group: &[&Change]) -> bool {
     let mut found = 0;
     let all = transaction.writes.iter().all(|write| {
         let key = write_key(write);
         let guard = transaction.conditions.iter().find(|condition| condition.key == *key);
         let Some(change) = group.iter().find(|change| change.key == *key) else {
-            // The deletion of an absent key is no change.
+            // The deletion of an absent key makes no change.
             return matches!(write, Write::Delete(_)) && guard.is_none_or(|guard| guard.mod_revision.0 == 0);
         };
         found += 1;
@@ -115,7 +115,7 @@ fn is_of(transaction: &Transaction, group: &[&Change]) -> bool {
     all && found > 0
 }
 
-/// Judges by the present states of the keys of all conditions, which do not hold any more.
+/// Judges by the current states of the keys of all conditions, which no longer hold.
 pub(super) fn judge(transaction: &Transaction, present: &[Option<KeyValue>]) -> Earlier {
     let mut at = None;
     for write in &transaction.writes {
@@ -128,7 +128,7 @@ pub(super) fn judge(transaction: &Transaction, present: &[Option<KeyValue>]) -> 
                 at = Some(found.mod_revision);
             }
             (Write::Delete(_), None) => {}
-            // It may have been performed, and another write after it.
+            // The transaction may have been performed, followed by another write.
             _ => return Earlier::Unknown,
         }
     }

@@ -19,20 +19,20 @@ use super::protocol::{
 };
 use super::{EtcdOptions, EtcdTls};
 
-/// Connections are probed after this much silence, and closed if the answer takes that long again. etcd refuses more frequent
-/// probes than every 5 s.
+/// Silence after which a connection is probed, and closed if the answer takes as long again. etcd refuses probes more frequent than
+/// every 5 s.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// Maximum time to connect to a member where there are others.
+/// Maximum time to connect to a member if there are others.
 const CONNECT: Duration = Duration::from_secs(1);
-/// The interval at which several members are asked for themselves.
+/// Interval at which several members are probed.
 const PROBE_INTERVAL: Duration = Duration::from_millis(200);
-/// Time that they have to answer.
+/// Time that they have to answer a probe.
 const PROBE_PATIENCE: Patience =
     Patience { silence: Duration::from_millis(500), lag: Duration::from_millis(200) };
-/// The metadata by which a member without a leader refuses a request instead of letting it wait.
+/// Metadata that makes a member without a leader refuse a request instead of delaying it.
 const REQUIRE_LEADER: &str = "hasleader";
 
-/// Why a call failed.
+/// Reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
     /// etcd refused, or the connection broke.
@@ -44,10 +44,10 @@ pub(super) enum CallError {
     /// An endpoint is malformed.
     #[error("{0}")]
     Endpoint(String),
-    /// The member does not answer any more.
+    /// The member no longer answers.
     #[error("the member of etcd does not answer")]
     Silent,
-    /// Another leader was elected while the member was asked. What the member had sent to the last one is lost.
+    /// Another leader was elected during the request. Everything that the member had sent to the previous leader is lost.
     #[error("the leader of etcd has changed")]
     LeaderChanged,
 }
@@ -57,25 +57,25 @@ pub(super) enum CallError {
 #[derive(Clone, Debug)]
 pub(super) struct EtcdClient {
     members: Arc<Members>,
-    /// Key by which a member is asked for itself. The user may be allowed to read no other keys than those of the store.
+    /// Key read by probes. The user may not be allowed to read keys outside the store.
     probe_key: Arc<[u8]>,
 }
 
 impl CallError {
-    /// Reports whether etcd has refused the request, so that the member is alive, however unable to perform it.
+    /// Reports whether etcd itself refused the request, so the member is alive even if it cannot perform it.
     pub(super) fn is_of_etcd(&self) -> bool {
         matches!(self, Self::Status(status) if status.message().starts_with("etcdserver: "))
     }
 }
 
-/// A running watch, which is interrupted when its member does not answer any more.
+/// A running watch, which is interrupted when its member no longer answers.
 pub(super) struct MemberWatch {
     stream: Streaming<WatchResponse>,
     down: BoxFuture<'static, ()>,
 }
 
 impl MemberWatch {
-    /// The next response; `None` at the end.
+    /// Returns the next response; `None` at the end.
     pub(super) async fn message(&mut self) -> Result<Option<WatchResponse>, CallError> {
         tokio::select! {
             message = self.stream.message() => Ok(message?),
@@ -85,7 +85,8 @@ impl MemberWatch {
 }
 
 impl EtcdClient {
-    /// Must be called within a tokio runtime, which the client probes the members on, by reading this key.
+    /// Creates a client, which probes the members by reading this key. Must be called within a tokio runtime, on which the probes
+    /// run.
     pub(super) fn new(
         endpoints: &[String],
         options: &EtcdOptions,
@@ -108,8 +109,8 @@ impl EtcdClient {
         Ok(Self { members, probe_key })
     }
 
-    /// Refuses endpoints of several clusters: each request would go to another one of them. Members that do not answer now are
-    /// checked when they do.
+    /// Refuses endpoints of different clusters, between which requests would alternate. Members that do not answer now are checked
+    /// once they do.
     pub(super) async fn check_clusters(&self) -> Result<(), CallError> {
         let members = &self.members;
         if let [_, _, ..] = members.all() {
@@ -139,8 +140,8 @@ impl EtcdClient {
         Ok(self.call("/etcdserverpb.KV/Put", request, Repeat::Harmless).await?.0)
     }
 
-    /// Also returns whether the transaction may have been performed before, so that its conditions do not hold because of
-    /// itself.
+    /// Commits a transaction. Also returns whether it may have been performed before, in which case its conditions may not hold
+    /// because of itself.
     pub(super) async fn transaction(
         &self,
         request: TxnRequest,
@@ -211,13 +212,14 @@ where
 }
 
 async fn ready(channel: Channel) -> Result<tonic::client::Grpc<Channel>, CallError> {
-    // A page of etcd's contents may exceed gRPC's default of 4 MiB. The memory for a message is taken when its length is read.
+    // A page of etcd's contents may exceed gRPC's default limit of 4 MiB. Memory for a message is allocated once its length is
+    // read.
     let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(LARGEST_MESSAGE);
     grpc.ready().await?;
     Ok(grpc)
 }
 
-/// Finds out which members answer, for as long as the client lives.
+/// Probes which members answer, for as long as the client lives.
 async fn probe(members: Weak<Members>, key: Arc<[u8]>) {
     loop {
         {
@@ -238,14 +240,14 @@ async fn health(members: &Members, member: &Member, key: &[u8]) -> Health {
             }
             None => Health::Up,
         },
-        // A refusal is an answer, too: who may read nothing there may read other keys.
+        // A refusal is an answer, too: a user without access to this key may read others.
         Err(error) if Trouble::of(&error).is_none() => Health::Up,
         Err(error) if error.is_of_etcd() => Health::Leaderless,
         Err(_) => Health::Down,
     }
 }
 
-/// A read that waits until a majority confirms that it is of the newest state.
+/// Reads a key once a majority has confirmed that the member's state is the newest.
 async fn ask_for_itself(member: &Member, key: &[u8]) -> Result<RangeResponse, CallError> {
     let request = RangeRequest { key: key.to_vec(), count_only: true, ..RangeRequest::default() };
     unary(member.channel.clone(), "/etcdserverpb.KV/Range", request).await

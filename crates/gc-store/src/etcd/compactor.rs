@@ -1,9 +1,8 @@
 //! Compaction by one of several processes.
 //!
-//! The scheme is kube-apiserver's: all processes share one key. A process that finds the key unchanged for
-//! one interval writes to it, and compacts to the revision that was the newest one interval ago; the others
-//! see that the key has changed and wait for another interval. So history reaches back at least one interval,
-//! without an election.
+//! The scheme is kube-apiserver's: all processes share one key. A process that finds the key unchanged for one interval writes to
+//! it, and compacts to the revision that was the newest one interval ago; the others see that the key has changed and wait for
+//! another interval. Thus history reaches back at least one interval, without an election.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +16,12 @@ use super::feed::Feed;
 use super::members::Repeat;
 use super::protocol::{Compare, Operation, PutRequest, RangeRequest, TxnRequest};
 
-/// The state at the last turn.
+/// State at the last turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct CompactorState {
-    /// The number of writes of the key.
+    /// Number of writes of the key.
     version: i64,
-    /// The newest revision.
+    /// Newest revision.
     revision: i64,
 }
 
@@ -65,7 +64,7 @@ async fn turn(
     }
     let next = CompactorState { version: seen.version + 1, revision };
     if seen.revision == 0 {
-        // The very first turn has no interval before it.
+        // The very first turn has no preceding interval.
         return Ok((next, None));
     }
     match client.compact(seen.revision).await {

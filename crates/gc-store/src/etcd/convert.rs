@@ -10,31 +10,32 @@ use tonic::Code;
 use super::client::CallError;
 use super::protocol::{self, Event, EventType, ResponseHeader};
 
-/// The largest request that etcd accepts by default (`--max-request-bytes`).
+/// Maximum request that etcd accepts by default (`--max-request-bytes`).
 pub(super) const REQUEST_LIMIT: usize = 3 << 19;
 
 pub(super) fn revision(from: i64) -> Revision {
     Revision(u64::try_from(from).unwrap_or(0))
 }
 
-/// The revision at which a response was made.
+/// Returns the revision at which a response was made.
 pub(super) fn made_at(header: Option<&ResponseHeader>) -> Revision {
     header.map_or(Revision(0), |header| revision(header.revision))
 }
 
-/// etcd takes 0 for "newest" where the trait means "before anything": nothing exists at revision 1 either.
+/// Converts a revision to read at. etcd takes 0 for "newest" where the trait means "before anything"; nothing exists at revision 1
+/// either.
 pub(super) fn to_etcd(revision: Revision) -> i64 {
     i64::try_from(revision.0.max(1)).unwrap_or(i64::MAX)
 }
 
-/// Classifies a failed request without regard to its kind.
+/// Class of a failed request, regardless of its kind.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Compacted,
     Future,
     Full,
     TooLarge,
-    /// The answer is larger than what is read.
+    /// The answer exceeds the maximum size.
     LargeAnswer,
     Unavailable(String),
     Broken(String),
@@ -65,7 +66,7 @@ impl Refusal {
     }
 }
 
-/// An error with its causes, in one line.
+/// Formats an error with its causes in one line.
 pub(super) fn describe(error: &CallError) -> String {
     let (mut text, mut cause) = match error {
         CallError::Status(status) => (status.message().to_owned(), status.source()),
@@ -83,7 +84,7 @@ pub(super) fn describe(error: &CallError) -> String {
     text.lines().collect::<Vec<_>>().join(" ")
 }
 
-/// The trait's key, if it has the prefix of the data.
+/// Returns the trait's key, if the key has the prefix of the data.
 pub(super) fn local_key(data: &str, key: &[u8]) -> Result<Option<Key>, StorageError> {
     let Some(local) = key.strip_prefix(data.as_bytes()) else { return Ok(None) };
     match std::str::from_utf8(local) {
@@ -97,7 +98,7 @@ pub(super) fn item(key: Key, found: protocol::KeyValue) -> KeyValue {
     KeyValue { key, value: Bytes::from(found.value), create_revision, mod_revision }
 }
 
-/// An event as a change; `None` if it is not about the data. `Err(Compacted)` if etcd no longer has the previous
+/// Converts an event to a change; `None` if it does not concern the data. Fails with `Compacted` if etcd no longer has the previous
 /// value.
 pub(super) fn change(data: &str, event: Event) -> Result<Option<Change>, StorageError> {
     let deleted = event.r#type() == EventType::Delete;

@@ -1,12 +1,12 @@
-//! One watch of etcd per process, passed on to any number of watchers.
+//! A single watch of etcd per process, which is distributed to any number of watchers.
 //!
-//! The last changes are kept, so that a watcher that begins a little in the past costs etcd nothing. One that begins
-//! further back reads the gap through a watch of its own before it joins.
+//! The most recent changes are kept, so a watcher that begins slightly in the past costs etcd nothing. One that begins further back
+//! reads the gap through its own watch before it joins.
 //!
-//! The feed knows its progress from the events themselves and from progress notifications that etcd sends by itself.
-//! It does not request progress: etcd before 3.4.25 and 3.5.8 may answer ahead of events that are still to be sent.
-//! Every process writes a mark under the watched prefix when it begins, and the compaction does so from then on, so
-//! the feed moves even where objects do not.
+//! The feed knows its progress from the events themselves and from progress notifications that etcd sends on its own. It does not
+//! request progress: etcd before 3.4.25 and 3.5.8 may answer ahead of events that are still to be sent. Every process writes a mark
+//! under the watched prefix when it begins, and the compaction does so from then on, so the feed progresses even if objects do not
+//! change.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -23,11 +23,11 @@ use super::{Names, after_prefix};
 use crate::hub::{Hub, HubStream, lock};
 use crate::mvcc::{CHANGE_BYTES, HistoryOptions};
 
-/// The delays between attempts to resume the watch.
+/// Delays between attempts to resume the watch.
 const RETRY: std::ops::RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(2);
-/// Maximum lag of a watcher in changes and their bytes; beyond it, it has to list again.
+/// Maximum lag of a watcher in changes and their bytes; beyond it, the watcher has to list again.
 const CATCH_UP: (usize, usize) = (262_144, 256 << 20);
-/// Maximum time to catch up, in terms of the patience for each response: one after the other may be of no use.
+/// Maximum time to catch up, as a multiple of the patience for each response: a sequence of useless responses must end.
 const CATCH_UP_RESPONSES: u32 = 12;
 /// Interval of the checks while waiting for a revision.
 const LOOK: Duration = Duration::from_millis(10);
@@ -53,7 +53,7 @@ struct Window {
 }
 
 impl Feed {
-    /// A feed that begins after the revision of a mark.
+    /// Creates a feed that begins after the revision of a mark.
     pub(super) fn new(names: Names, mark: Revision, history: HistoryOptions, watch_lag: usize) -> Self {
         let window = Window { log: VecDeque::new(), bytes: 0, from: mark, until: mark };
         Self { names, hub: Arc::new(Hub::new(mark)), window: Mutex::new(window), history, watch_lag }
@@ -95,13 +95,13 @@ impl Feed {
         Ok(())
     }
 
-    /// The changes of whole revisions.
+    /// Converts the events of whole revisions to changes.
     fn changes(&self, events: Vec<Event>) -> Result<Vec<Arc<Change>>, StorageError> {
         let mut changes = Vec::with_capacity(events.len());
         for event in events {
             changes.extend(convert::change(&self.names.data, event)?.map(Arc::new));
         }
-        // The changes of one transaction come in the order in which they were written; the trait promises key order.
+        // The changes of one transaction arrive in the order in which they were written; the trait promises key order.
         changes.sort_by(|left, right| (left.revision, &left.key).cmp(&(right.revision, &right.key)));
         Ok(changes)
     }
@@ -123,7 +123,7 @@ impl Feed {
         wakers.wake();
     }
 
-    /// Ends all watches, and starts again at the present.
+    /// Ends all watches, and starts over at the newest revision.
     async fn restart(&self, client: &EtcdClient, error: &StorageError) {
         self.hub.end_all(error).wake();
         match newest(client, &self.names).await {
@@ -152,8 +152,8 @@ impl Feed {
         lock(&self.window).until
     }
 
-    /// Waits for the changes up to `until`, and returns the revisions after `since` whose changes are the writes of a transaction;
-    /// `None` if they are not known, or not in time.
+    /// Waits for the changes up to `until`, and returns the revisions after `since` whose changes match the writes of a
+    /// transaction; `None` if the changes are unknown, or do not arrive in time.
     pub(super) async fn search(
         &self,
         transaction: &Transaction,
@@ -179,14 +179,14 @@ impl Feed {
         }
     }
 
-    /// Joins without asking etcd, if all changes since then are kept here.
+    /// Joins without a request to etcd, if all changes since then are kept here.
     pub(super) fn join(&self, prefix: &str, after: Revision) -> Option<HubStream> {
         let window = lock(&self.window);
         (window.from <= after && after <= window.until)
             .then(|| self.subscribe(&window, prefix, after, VecDeque::new()))
     }
 
-    /// Joins at a revision that etcd has, but that the feed has not reached yet, or has forgotten.
+    /// Joins at a revision that etcd has, but that the feed has not reached yet or has forgotten.
     pub(super) async fn catch_up(
         &self,
         client: &EtcdClient,
@@ -285,7 +285,7 @@ pub(super) async fn mark(client: &EtcdClient, names: &Names) -> Result<Revision,
     Ok(convert::made_at(client.put(request).await?.header.as_ref()))
 }
 
-/// The newest revision, by a read: an etcd that is full answers that, too.
+/// Returns the newest revision by a read, which even a full etcd answers.
 pub(super) async fn newest(client: &EtcdClient, names: &Names) -> Result<Revision, CallError> {
     let request =
         RangeRequest { key: names.mark.clone().into(), count_only: true, ..RangeRequest::default() };

@@ -1,9 +1,9 @@
 //! Retries of transactions that must not be performed twice.
 //!
-//! A creation is conditional on the absence of its key, which holds again after a deletion. If the member that was asked fails, the
-//! creation may have been performed, or may be performed late and recreate a deleted object. So it is also conditional on a key that
-//! all processes share, the fence. After the fence was raised, a late attempt fails, and the stored keys tell the result of the
-//! first one.
+//! A creation is conditional on the absence of its key, which holds again after a deletion. If the member that received it fails,
+//! the creation may have been performed, or may be performed late and recreate a deleted object. Therefore it is also conditional
+//! on a key that all processes share, the fence. Once the fence has been raised, a late attempt fails, and the stored keys reveal
+//! the result of the first one.
 
 use std::sync::atomic::Ordering;
 
@@ -24,7 +24,7 @@ enum Attempt {
     Committed(Committed),
     /// Another process has raised the fence; nothing was performed.
     Fenced,
-    /// It will be sent without its signature, because etcd is full; nothing was performed.
+    /// The transaction will be repeated without its signature, because etcd is full; nothing was performed.
     Unsigned,
     /// The member failed.
     Unknown,
@@ -67,7 +67,7 @@ impl EtcdStorage {
             return Ok(Attempt::Committed(Committed::Done(revision)));
         }
         let found = answer.range(transaction.conditions.len()).and_then(|found| found.kvs.first());
-        // Not the larger one: an older etcd may have been restored.
+        // Not the maximum of both: an older etcd may have been restored.
         self.fence.store(found.map_or(0, |kv| convert::revision(kv.mod_revision).0), Ordering::Release);
         let present = present(transaction, &answer);
         let holds = are_met(transaction, &present);
@@ -84,7 +84,7 @@ impl EtcdStorage {
             [Operation::Range(one(key.clone()))],
         );
         let client = self.client.clone();
-        // The fence is never removed, so that a second attempt does nothing.
+        // The fence is never removed, so raising it a second time does nothing.
         let asked = self.ask(async move { client.transaction(request, Repeat::Harmless).await })?;
         let (answer, _) = asked.map_err(|(refusal, error)| plain(refusal, &error))?;
         let revision = answers::made_at(convert::made_at(answer.header.as_ref()))?;
@@ -98,7 +98,7 @@ impl EtcdStorage {
         Ok(revision)
     }
 
-    /// Returns the result of an attempt that a fence has ended; `None` if it was not performed and can be repeated.
+    /// Returns the result of an attempt that a raised fence has ended; `None` if it was not performed and can be repeated.
     fn result_of(&self, sent: &Sent<'_>, raised: Revision) -> Result<Option<Committed>, StorageError> {
         let transaction = sent.transaction;
         let keys = transaction.conditions.iter();
@@ -117,7 +117,7 @@ impl EtcdStorage {
     }
 }
 
-/// Returns `true` if all conditions hold for these states of their keys.
+/// Reports whether all conditions hold for these states of their keys.
 fn are_met(transaction: &Transaction, present: &[Option<KeyValue>]) -> bool {
     transaction.conditions.iter().zip(present).all(|(condition, found)| {
         found.as_ref().map_or(Revision(0), |found| found.mod_revision) == condition.mod_revision

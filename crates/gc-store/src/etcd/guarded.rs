@@ -1,4 +1,4 @@
-//! Transactions that may be sent again, because their guards never hold twice, and the results of attempts without an answer.
+//! Transactions that can be repeated because their guards never hold twice, and the results of attempts without an answer.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use super::members::Repeat;
 use super::protocol::{Compare, DeleteRangeRequest, Operation, PutRequest, TxnRequest};
 use super::{EtcdStorage, ended, one, present, refused, unknown, wait};
 
-/// Maximum number of deletions whose signatures are read to find one's own.
+/// Maximum number of deletions whose signatures are read to find this process's own.
 const SIGNATURE_READS: usize = 16;
 
 impl EtcdStorage {
-    /// Commits a transaction that changes nothing when it is performed a second time.
+    /// Commits a transaction that changes nothing when performed a second time.
     pub(super) fn commit_guarded(&self, sent: &mut Sent<'_>) -> Result<Committed, StorageError> {
         let mut was_full = false;
         loop {
@@ -46,7 +46,7 @@ impl EtcdStorage {
         }
     }
 
-    /// Returns a transaction in etcd's form. If a condition does not hold, the answer begins with the keys of all conditions.
+    /// Converts a transaction to etcd's form. If a condition does not hold, the answer begins with the keys of all conditions.
     pub(super) fn request(&self, sent: &Sent<'_>) -> TxnRequest {
         let key = |key: &str| self.names.key(key);
         let conditions = sent.transaction.conditions.iter().map(|condition| {
@@ -68,8 +68,8 @@ impl EtcdStorage {
         TxnRequest::new(conditions, writes.chain(signature), reads)
     }
 
-    /// Returns the result of attempts that were performed up to this revision or never will be, with the states of the keys of all
-    /// conditions after them.
+    /// Returns the result of earlier attempts, given that each was performed up to this revision or never will be, and the states
+    /// of the keys of all conditions after them.
     pub(super) fn earlier(
         &self,
         sent: &Sent<'_>,
@@ -113,7 +113,7 @@ impl EtcdStorage {
         Ok(if is_certain { Earlier::NotPerformed } else { Earlier::Unknown })
     }
 
-    /// Returns the revision at which the signature was written, if it is the last one that was, at this revision or the newest.
+    /// Returns the revision at which the signature was written, if it is the most recent signature, at this revision or the newest.
     fn signed(&self, signature: &str, at: Option<Revision>) -> Result<Option<Revision>, StorageError> {
         let request = super::RangeRequest {
             revision: at.map_or(0, convert::to_etcd),

@@ -1,9 +1,9 @@
-//! The members of etcd, and which of them is asked.
+//! Members of etcd, and the choice of the one that receives a request.
 //!
-//! A request goes to a member that answers, in turn. All members are asked for themselves in the background, at short intervals,
-//! by a read that needs a majority. They are compared: one that is later than another is not used, whether it is stopped, cut off or
-//! slow, and requests in flight at it end. A request that ended so continues with the next member, if it is certain that it did
-//! nothing, or harmless if it did.
+//! Requests go to answering members in turn. All members are probed in the background at short intervals, by a read that needs a
+//! majority. They are compared: a member that answers later than another is not used, whether it is stopped, cut off or slow, and
+//! requests in flight at it end. A request that ended in this way continues at the next member, if it certainly had no effect, or
+//! is harmless when performed twice.
 
 use std::collections::BTreeSet;
 use std::error::Error as _;
@@ -21,22 +21,23 @@ use tonic::{Code, ConnectError};
 use super::client::CallError;
 use crate::hub::lock;
 
-/// Time after the last answer in which a majority may be electing a leader, so that waiting for it is worth it.
-/// Beyond it, requests fail at once.
+/// Time after the last answer during which a majority may be electing a leader, so that waiting is worthwhile. Beyond it, requests
+/// fail immediately.
 const ELECTION: Duration = Duration::from_secs(4);
-/// The delay between two rounds over all members.
+/// Delay between two rounds over all members.
 const ROUND_PAUSE: Duration = Duration::from_millis(50);
-/// Rounds over all members; with the pauses they outlast an election.
+/// Number of rounds over all members; with the pauses, they outlast an election.
 const ROUNDS: u32 = 60;
 
-/// Maximum duration of a request to a member that did not answer before.
+/// Maximum duration of a request to a member that did not answer the last probe.
 const MOMENT: Duration = Duration::from_secs(1);
-/// Time in which a new leader performs what survived the last one.
+/// Time in which a new leader performs requests that survived its predecessor.
 const SURVIVAL: Duration = Duration::from_millis(100);
-/// Where members answer that they have no leader, the others, which take a moment each, are asked in one round of this number.
+/// If members answer that they have no leader, the others, which take a moment each, are included only in one round out of this
+/// many.
 const FULL_ROUND: u32 = 8;
 
-/// Bounds of one check of all members.
+/// Limits of one check of all members.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     /// A member that takes longer counts as not answering, even if no other answers.
@@ -46,7 +47,7 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// On a busy machine, all members are late, and far apart.
+    /// On a busy machine, all members are late, and at different times.
     const LAG_TIMES: u32 = 4;
 
     fn after_first(self, took: Duration) -> Duration {
@@ -58,9 +59,9 @@ impl Patience {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Health {
     Up,
-    /// It answers that it has no leader: a majority elects one, or is lost.
+    /// It answers that it has no leader: a majority is electing one, or is lost.
     Leaderless,
-    /// It does not answer, or later than another.
+    /// It does not answer, or answers later than another member.
     Down,
 }
 
@@ -69,10 +70,10 @@ pub(super) enum Health {
 pub(super) struct Members {
     list: Vec<Member>,
     next: AtomicUsize,
-    /// The cluster that the first member which answered is of.
+    /// Cluster of the first member that answered.
     cluster: OnceLock<u64>,
     answered: Mutex<Instant>,
-    /// The newest term of a leader that an answer names.
+    /// Newest term of a leader named in an answer.
     term: watch::Sender<u64>,
 }
 
@@ -81,32 +82,32 @@ pub(super) struct Members {
 pub(super) struct Member {
     pub(super) channel: Channel,
     health: watch::Sender<Health>,
-    /// It is a member of another cluster than the others, and is not asked.
+    /// True if the member belongs to another cluster than the others, and receives no requests.
     is_foreign: AtomicBool,
 }
 
-/// Rule for sending a request again although the first may have been performed.
+/// Rule for repeating a request although the first attempt may have been performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// It changes nothing, or the same again.
+    /// Performing it twice changes nothing more.
     Harmless,
     /// It would change something twice.
     Harmful,
 }
 
-/// Why a member did not answer.
+/// Reason why a member did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
     /// The request was not performed and never will be.
     NotPerformed,
-    /// The member has no leader, and has refused the request for it.
+    /// The member has no leader, and has refused the request for this reason.
     NoLeader,
-    /// It may have been performed.
+    /// The request may have been performed.
     Unknown,
 }
 
 impl Trouble {
-    /// `None` for an answer about the request itself, which every member would give.
+    /// Classifies an error; `None` for an answer about the request itself, which every member would give.
     pub(super) fn of(error: &CallError) -> Option<Self> {
         let status = match error {
             CallError::Status(status) => status,
@@ -131,7 +132,7 @@ impl Trouble {
         }
         match status.code() {
             Code::Unavailable if status.message().ends_with("no leader") => Some(Self::NoLeader),
-            // The connection broke, the member stops, or the leader changed.
+            // The connection broke, the member is stopping, or the leader changed.
             Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded | Code::Unknown | Code::Internal => {
                 Some(Self::Unknown)
             }
@@ -157,14 +158,14 @@ impl Member {
         self.health.send_if_modified(|known| std::mem::replace(known, health) != health);
     }
 
-    /// Waits until the member does not answer any more. One that does not answer now has a moment to do so.
+    /// Waits until the member no longer answers. A member that does not answer now is given a moment.
     pub(super) fn down(&self) -> impl Future<Output = ()> + use<> {
         let mut state = self.health.subscribe();
         async move {
             if *state.borrow_and_update() == Health::Down {
                 return tokio::time::sleep(MOMENT).await;
             }
-            // The member outlives who asks it.
+            // The member outlives its callers.
             drop(state.wait_for(|health| *health == Health::Down).await);
         }
     }
@@ -185,7 +186,7 @@ impl Members {
         &self.list
     }
 
-    /// Notes the cluster that a member says it is of. Returns whether it is that of the others.
+    /// Records the cluster that a member reports. Returns whether it is the same as the others'.
     pub(super) fn admit(&self, member: &Member, cluster: u64) -> bool {
         let is_foreign = *self.cluster.get_or_init(|| cluster) != cluster;
         if !member.is_foreign.swap(is_foreign, Ordering::Relaxed) && is_foreign {
@@ -200,14 +201,14 @@ impl Members {
         self.term.send_if_modified(|known| std::mem::replace(known, term.max(*known)) < term);
     }
 
-    /// Waits until a request at a member cannot be answered any more, or not soon. A write that a follower has sent to a leader
-    /// which died is lost, and the follower waits five seconds for it.
+    /// Waits until a request at a member can no longer be answered, or not soon. A write that a follower has sent to a leader that
+    /// died is lost, and the follower waits five seconds for it.
     pub(super) fn lost(&self, member: &Member) -> impl Future<Output = CallError> + use<> {
         let (down, mut term) = (member.down(), self.term.subscribe());
         async move {
             let elected = async {
                 let before = *term.borrow_and_update();
-                // The first term that is known is not a new one.
+                // The first known term is not a new one.
                 if term.wait_for(|term| before > 0 && *term > before).await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -220,7 +221,7 @@ impl Members {
         }
     }
 
-    /// Asks each member for itself, and notes its health. The answer of one bounds the time of the others.
+    /// Probes each member and records its health. The first answer limits the time of the others.
     pub(super) async fn check<'m, F>(&'m self, patience: Patience, ask: impl Fn(&'m Member) -> F)
     where
         F: Future<Output = Health>,
@@ -238,7 +239,7 @@ impl Members {
             if let Some(member) = self.list.get(number) {
                 member.set(health);
             }
-            // A member without a leader answers at once, and one with a leader does not have to be as fast.
+            // A member without a leader answers immediately; one with a leader need not be as fast.
             if health == Health::Up {
                 ends = ends.min(begun + patience.after_first(begun.elapsed()));
             }
@@ -248,7 +249,7 @@ impl Members {
         }
     }
 
-    /// Those that are up, in turn; if there are none, those that answer, and now and then all.
+    /// Returns the healthy members in turn. If there are none, returns those that answer, and occasionally all.
     fn order(&self, round: u32) -> Vec<&Member> {
         let start = self.next.fetch_add(1, Ordering::Relaxed);
         let count = self.list.len();
@@ -274,7 +275,7 @@ impl Members {
         lock(&self.answered).elapsed() < ELECTION
     }
 
-    /// Sends a request to one member after the other until one answers. Also returns whether an earlier attempt may have been
+    /// Sends a request to one member after another until one answers. Also returns whether an earlier attempt may have been
     /// performed.
     pub(super) async fn ask<'m, T, F>(
         &'m self,
@@ -303,7 +304,7 @@ impl Members {
                 };
                 match error {
                     CallError::LeaderChanged => {}
-                    // Where there is no other, there is nothing to choose.
+                    // With a single member, there is no choice.
                     _ if self.list.len() == 1 => member.set(Health::Up),
                     _ if error.is_of_etcd() => member.set(Health::Leaderless),
                     _ => member.set(Health::Down),
@@ -320,7 +321,7 @@ impl Members {
                 ));
             };
             round += 1;
-            // Where nothing listens, there is nothing to wait for.
+            // A single member that is not listening is not worth waiting for.
             let is_over = trouble == Trouble::NotPerformed && self.list.len() == 1;
             if is_over || round >= ROUNDS || !self.is_electing() {
                 return Err(error);
@@ -338,7 +339,7 @@ mod tests {
     use super::super::protocol::RangeRequest;
     use super::*;
 
-    /// Members that nothing is sent to.
+    /// Returns members to which no requests are actually sent.
     fn members(healths: [Health; 3]) -> Members {
         let member = |health| {
             let member = Member::new(tonic::transport::Endpoint::from_static("http://unused").connect_lazy());
@@ -356,10 +357,10 @@ mod tests {
         std::ptr::eq(&raw const members.all()[number], member)
     }
 
-    /// Without the comparison, the check would end after an hour.
+    /// Without the comparison of members, the check would only end after an hour.
     const PATIENCE: Patience = Patience { silence: Duration::from_hours(1), lag: Duration::from_millis(1) };
 
-    /// A regression: a stopped member was used until it had answered nothing for 0.6 s, whatever the others did.
+    /// Regression test: a stopped member was used until it had been silent for 0.6 s, regardless of the others.
     #[tokio::test]
     async fn a_member_that_is_later_than_another_is_down_and_requests_at_it_continue() {
         let members = members([Health::Up; 3]);
@@ -367,7 +368,7 @@ mod tests {
             let is_stopped = is(&members, 1, member);
             async move { if is_stopped { std::future::pending().await } else { Health::Up } }
         });
-        // The first member that is asked is the stopped one.
+        // Start with the stopped member.
         members.next.store(1, Ordering::Relaxed);
         let request = members.ask(Repeat::Harmless, |member| {
             let (is_stopped, down) = (is(&members, 1, member), member.down());
@@ -384,7 +385,8 @@ mod tests {
         assert_eq!(answer.unwrap(), ("answer", true));
     }
 
-    /// A regression: a write that a follower had sent to a leader which died waited for etcd's time limit, more than five seconds.
+    /// Regression test: a write that a follower had sent to a leader that died waited for etcd's time limit, more than five
+    /// seconds.
     #[tokio::test]
     async fn a_request_from_before_an_election_is_sent_again() {
         let members = members([Health::Up; 3]);
@@ -395,7 +397,7 @@ mod tests {
             async move { if number == 0 { Err(lost.await) } else { Ok("answer") } }
         });
         let election = async {
-            // The request is under way by then.
+            // The request is in flight by then.
             tokio::task::yield_now().await;
             members.note_term(5);
         };

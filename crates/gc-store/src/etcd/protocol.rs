@@ -1,13 +1,13 @@
-//! The messages of etcd's API v3 (`etcdserverpb`, `mvccpb`), as far as this client reads and writes them.
+//! The messages of etcd's API v3 (`etcdserverpb`, `mvccpb`) that this client reads and writes.
 //!
-//! Written by hand from the published protocol, as CRI's messages are, with its field numbers; fields that the store
-//! does not need are left out and skipped while decoding. So building needs no protocol compiler.
+//! Written by hand from the published protocol with its field numbers, as CRI's messages are; fields that the store does not need
+//! are omitted, and skipped while decoding. This makes a protocol compiler unnecessary.
 
 use bytes::Bytes;
 use prost::{Enumeration, Message, Oneof};
 
-/// Largest message that is read. A page of a list that is larger is read again in smaller ones; a watch comes in fragments, which are
-/// smaller by far (etcd's `--max-request-bytes`, 1.5 MiB by default).
+/// Maximum size of a message. A larger page of a list is read again in smaller pages; a watch arrives in fragments, which are far
+/// smaller (etcd's `--max-request-bytes`, 1.5 MiB by default).
 pub(super) const LARGEST_MESSAGE: usize = 64 << 20;
 
 #[derive(Clone, PartialEq, Message)]
@@ -38,13 +38,13 @@ pub(super) struct KeyValue {
 pub(super) struct RangeRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub(super) key: Vec<u8>,
-    /// The end of the range, exclusive; empty for the key alone.
+    /// End of the range, exclusive; empty for a single key.
     #[prost(bytes = "vec", tag = "2")]
     pub(super) range_end: Vec<u8>,
-    /// 0 means no limit.
+    /// Limit on the number of keys; 0 means no limit.
     #[prost(int64, tag = "3")]
     pub(super) limit: i64,
-    /// 0 means the newest.
+    /// Revision to read at; 0 means the newest.
     #[prost(int64, tag = "4")]
     pub(super) revision: i64,
     #[prost(bool, tag = "9")]
@@ -57,7 +57,7 @@ pub(super) struct RangeResponse {
     pub(super) header: Option<ResponseHeader>,
     #[prost(message, repeated, tag = "2")]
     pub(super) kvs: Vec<KeyValue>,
-    /// The number of keys in the range, including those beyond the limit.
+    /// Number of keys in the range, including those beyond the limit.
     #[prost(int64, tag = "4")]
     pub(super) count: i64,
 }
@@ -117,7 +117,7 @@ pub(super) struct ResponseOp {
     pub(super) response: Option<OperationAnswer>,
 }
 
-/// The value that a condition compares; the requested result is always "equal", which is 0.
+/// Value that a condition compares; the required result is always "equal", which is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
 #[repr(i32)]
 pub(super) enum Target {
@@ -144,13 +144,13 @@ pub(super) struct Compare {
 }
 
 impl Compare {
-    /// The number of writes since the key was created; 0 if it does not exist.
+    /// Requires this number of writes since the key was created; 0 if it must not exist.
     pub(super) fn version(key: &str, version: i64) -> Self {
         let (target, expected) = (Target::Version.into(), Some(Expected::Version(version)));
         Self { target, key: key.into(), expected }
     }
 
-    /// The key was last written at this revision; 0 if it does not exist.
+    /// Requires that the key was last written at this revision; 0 if it must not exist.
     pub(super) fn mod_revision(key: String, revision: i64) -> Self {
         let (target, expected) = (Target::Mod.into(), Some(Expected::ModRevision(revision)));
         Self { target, key: key.into(), expected }
@@ -168,7 +168,7 @@ pub(super) struct TxnRequest {
 }
 
 impl TxnRequest {
-    /// Performs `then` if all conditions hold, else `otherwise`.
+    /// Builds a request that performs `then` if all conditions hold, otherwise `otherwise`.
     pub(super) fn new(
         conditions: impl IntoIterator<Item = Compare>,
         then: impl IntoIterator<Item = Operation>,
@@ -194,7 +194,7 @@ pub(super) struct TxnResponse {
 }
 
 impl TxnResponse {
-    /// The result of the operation with this number, if it was a read.
+    /// Returns the result of the operation with this number, if it was a read.
     pub(super) fn range(&self, number: usize) -> Option<&RangeResponse> {
         match self.responses.get(number)?.response.as_ref()? {
             OperationAnswer::Range(found) => Some(found),
@@ -215,7 +215,7 @@ pub(super) struct StatusResponse {
     pub(super) header: Option<ResponseHeader>,
     #[prost(int64, tag = "3")]
     pub(super) db_size: i64,
-    /// Alarms among others, such as `memberID:1 alarm:NOSPACE`.
+    /// Errors, including alarms such as `memberID:1 alarm:NOSPACE`.
     #[prost(string, repeated, tag = "8")]
     pub(super) errors: Vec<String>,
     #[prost(int64, tag = "9")]
@@ -228,14 +228,14 @@ pub(super) struct WatchCreateRequest {
     pub(super) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub(super) range_end: Vec<u8>,
-    /// The first revision that is sent.
+    /// First revision that is sent.
     #[prost(int64, tag = "3")]
     pub(super) start_revision: i64,
     #[prost(bool, tag = "4")]
     pub(super) progress_notify: bool,
     #[prost(bool, tag = "6")]
     pub(super) prev_kv: bool,
-    /// Large responses come in parts.
+    /// True if large responses may arrive in parts.
     #[prost(bool, tag = "8")]
     pub(super) fragment: bool,
 }
@@ -254,12 +254,12 @@ pub(super) struct WatchResponse {
     pub(super) created: bool,
     #[prost(bool, tag = "4")]
     pub(super) canceled: bool,
-    /// The oldest revision that can be watched, if a watch was canceled for that.
+    /// Oldest revision that can be watched, if the watch was canceled because of compaction.
     #[prost(int64, tag = "5")]
     pub(super) compact_revision: i64,
     #[prost(string, tag = "6")]
     pub(super) cancel_reason: String,
-    /// The next response continues this one.
+    /// True if the next response continues this one.
     #[prost(bool, tag = "7")]
     pub(super) fragment: bool,
     #[prost(message, repeated, tag = "11")]

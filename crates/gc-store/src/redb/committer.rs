@@ -1,4 +1,4 @@
-//! The only thread that writes.
+//! The only thread that writes to the file.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use crate::mvcc::{HistoryOptions, TransactionResult, evaluate, result_of};
 
 /// Maximum number of transactions per fsync.
 const BATCH_TRANSACTIONS: usize = 1024;
-/// Maximum bytes of values per fsync (one transaction may exceed it alone).
+/// Maximum number of value bytes per fsync (a single transaction may exceed it).
 const BATCH_BYTES: usize = 16 << 20;
 /// Maximum number of waiting transactions; further callers block.
 const WAITING: usize = 4096;
-/// Longest delay between two attempts to make room on a full disk, or to replace a file that cannot be trusted: each may
-/// write all of the file.
+/// Maximum delay between two attempts to make room on a full disk, or to replace an untrustworthy file: each may write the entire
+/// file.
 const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
-/// Once something was removed, the delay is this multiple of the duration of the last attempt, if that is shorter: writes
-/// resume as soon as there is room, and attempts take a small part of the time.
+/// Delay once something was removed, as a multiple of the last attempt's duration, if that is shorter: writes resume as soon as
+/// there is room, and attempts take a small part of the time.
 const RECOVERY_REST: u32 = 9;
 
-/// Interval at which the committer checks a copy of the file that is being written, if nothing else is to be done.
+/// Interval at which an otherwise idle committer checks on a copy of the file in progress.
 const COPY_LOOK: Duration = Duration::from_millis(50);
-/// Least time between two copies, as a multiple of the duration of the last one.
+/// Minimum time between two copies, as a multiple of the last one's duration.
 const COPY_REST: u32 = 9;
 
 type Reply<T> = SyncSender<Result<T, StorageError>>;
@@ -42,12 +42,12 @@ enum Request {
     Recover,
 }
 
-/// The result of a request.
+/// Result of a request.
 type Outcome = Result<Option<Committed>, StorageError>;
 
 impl Request {
     fn reply(self, outcome: Outcome) {
-        // A caller that has gone does not need its answer.
+        // A caller that has left does not need its answer.
         match (self, outcome) {
             (Self::Commit(_, reply), Ok(Some(committed))) => drop(reply.send(Ok(committed))),
             (Self::Commit(_, reply), Err(error)) => drop(reply.send(Err(error))),
@@ -57,7 +57,7 @@ impl Request {
     }
 }
 
-/// The handle of the thread. Dropping it finishes waiting requests and closes the file.
+/// Handle of the thread. Dropping it completes waiting requests and closes the file.
 #[derive(Debug)]
 pub(super) struct Committer {
     requests: Option<SyncSender<Request>>,
@@ -66,7 +66,7 @@ pub(super) struct Committer {
 }
 
 impl Committer {
-    /// `reserve` is already released if opening needed its space.
+    /// Starts the thread. `reserve` is already released if opening needed its space.
     pub(super) fn start(
         disk: Disk,
         core: Arc<Core>,
@@ -76,7 +76,7 @@ impl Committer {
         let (requests, receiver) = sync_channel(WAITING);
         let is_full = Arc::new(AtomicBool::new(reserve.take(false) == Reservation::NoRoom));
         let space = Space { reserve, is_full: Arc::clone(&is_full), recovered: None, freed: false };
-        // A process that ended while it wrote a copy has left it.
+        // Left over by a process that ended while it wrote a copy.
         disk.discard_copy();
         let shrinking = Shrinking { from: shrink_from, successor: None, begun: Instant::now(), last: None };
         let writer = Writer { disk, core, history, space, shrinking, unresolved: None, rewrite_failed: None };
@@ -86,11 +86,11 @@ impl Committer {
         Ok(Self { requests: Some(requests), thread: Some(thread), is_full })
     }
 
-    /// Reports whether only deletions are accepted, because there is no space. If so, starts an attempt to make some.
+    /// Reports whether only deletions are accepted because there is no space. If so, starts an attempt to make room.
     pub(super) fn is_full(&self) -> bool {
         let is_full = self.is_full.load(Ordering::Relaxed);
         if is_full && let Some(requests) = &self.requests {
-            // If it cannot be sent, there are enough requests that lead to an attempt.
+            // If the queue is full, its requests will trigger an attempt anyway.
             let _ = requests.try_send(Request::Recover);
         }
         is_full
@@ -116,7 +116,7 @@ impl Drop for Committer {
     fn drop(&mut self) {
         self.requests = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has already been printed, and there is nothing left to report it to.
+            // The thread's panic has already been printed, and there is nowhere left to report it.
             drop(thread.join());
         }
     }
@@ -128,23 +128,23 @@ struct Writer {
     history: HistoryOptions,
     space: Space,
     shrinking: Shrinking,
-    /// A batch that may or may not have reached the disk. Nothing is written before that is known.
+    /// A batch that may or may not have reached the disk. No further writes happen until that is known.
     unresolved: Option<Batch>,
-    /// When the file could not be written again after a failed sync.
+    /// Time at which replacing the file after a failed sync last failed.
     rewrite_failed: Option<Instant>,
 }
 
-/// The replacement of the file by a smaller one.
+/// Replacement of the file by a smaller one.
 struct Shrinking {
-    /// The length of a file from which that is worth it.
+    /// Minimum size of a file for which this is worthwhile.
     from: u64,
     successor: Option<Successor>,
-    /// When the present or last one began.
+    /// Start of the current or last copy.
     begun: Instant,
     last: Option<LastCopy>,
 }
 
-/// State of the file when the last copy of it ended.
+/// State of the file when its last copy ended.
 struct LastCopy {
     ended: Instant,
     took: Duration,
@@ -153,7 +153,7 @@ struct LastCopy {
 }
 
 impl Shrinking {
-    /// Reports whether most of a file is not in use, and a copy would be smaller than the last one.
+    /// Reports whether most of a file is unused, and a copy would be smaller than the last one.
     fn is_worth_it(&self, length: u64, used: u64) -> bool {
         let is_bloated = length > self.from && length / 5 > used / 2;
         is_bloated
@@ -164,14 +164,14 @@ impl Shrinking {
     }
 }
 
-/// The state of the space on the disk.
+/// State of the space on the disk.
 struct Space {
     reserve: Box<dyn Reserve>,
-    /// The reserve is released, or never existed: only transactions that free space are written.
+    /// True if the reserve has been released, or never existed: only transactions that free space are written.
     is_full: Arc<AtomicBool>,
-    /// When the last search for room ended, and how long it took.
+    /// Time at which the last search for room ended, and its duration.
     recovered: Option<(Instant, Duration)>,
-    /// Something was removed that the file was not made smaller for.
+    /// True if something was removed since the file was last shrunk.
     freed: bool,
 }
 
@@ -180,7 +180,7 @@ impl Space {
         self.is_full.load(Ordering::Relaxed)
     }
 
-    /// Releases the reserve. False if there was none.
+    /// Releases the reserve. Returns false if there was none.
     fn release(&mut self) -> bool {
         let released = self.reserve.release();
         if released {
@@ -192,11 +192,11 @@ impl Space {
     }
 }
 
-/// The transactions of one fsync.
+/// Transactions that share an fsync.
 #[derive(Default)]
 struct Batch {
     changes: Vec<Arc<Change>>,
-    /// The keys that this batch has changed, in their new state.
+    /// Keys that this batch has changed, in their new state.
     overlay: HashMap<Key, Option<KeyValue>>,
     compact: Option<Revision>,
 }
@@ -234,7 +234,7 @@ impl Writer {
         self.abandon_copy();
     }
 
-    /// Continues a smaller copy of the file, or begins one if most of the file is not in use.
+    /// Continues a smaller copy of the file, or begins one if most of the file is unused.
     fn shrink(&mut self) {
         if let Some(successor) = self.shrinking.successor.take() {
             match successor.step() {
@@ -286,7 +286,7 @@ impl Writer {
         });
     }
 
-    /// Throws away a copy that is being written. Returns `true` if there was one.
+    /// Discards a copy in progress. Returns `true` if there was one.
     fn abandon_copy(&mut self) -> bool {
         let Some(successor) = self.shrinking.successor.take() else { return false };
         successor.abandon();
@@ -305,7 +305,7 @@ impl Writer {
         };
         let mut again = refused(&outcomes);
         if !again.is_empty() && self.abandon_copy() {
-            // The copy took the space.
+            // The copy occupied the space.
             for (number, outcome) in again.iter().zip(self.perform(&waiting, &again)) {
                 outcomes[*number] = outcome;
             }
@@ -313,7 +313,7 @@ impl Writer {
         }
         if !again.is_empty() && !self.space.is_full() && self.space.release() {
             self.rewrite_failed = None;
-            // Transactions that free space have the reserve for themselves.
+            // Transactions that free space may use the reserve.
             for (number, outcome) in again.iter().zip(self.perform(&waiting, &again)) {
                 outcomes[*number] = outcome;
             }
@@ -323,8 +323,8 @@ impl Writer {
         }
     }
 
-    /// Performs the requests of these numbers as one batch; outcomes are in their order. They depend on the others of
-    /// the batch, so none is known before all of it is on disk.
+    /// Performs the requests with these numbers as one batch; returns their outcomes in order. The requests depend on each other,
+    /// so no outcome is known before the entire batch is on disk.
     fn perform(&mut self, waiting: &[Request], numbers: &[usize]) -> Vec<Outcome> {
         let ready = self.resolve().map(drop);
         let mut batch = Batch::default();
@@ -348,8 +348,8 @@ impl Writer {
         outcomes.into_iter().map(|outcome| written.clone().and(outcome)).collect()
     }
 
-    /// On a full disk, from time to time: forgets history, returns unused parts of the file to the disk, and accepts
-    /// all writes again if the reserve can be set aside again.
+    /// On a full disk, occasionally forgets history and returns unused parts of the file to the disk. Accepts all writes again once
+    /// the reserve can be restored.
     fn recover(&mut self) {
         let freed = self.space.freed;
         let is_early = self.space.recovered.is_some_and(|(ended, took)| {
@@ -362,7 +362,7 @@ impl Writer {
         self.abandon_copy();
         let begun = Instant::now();
         if freed {
-            // Watchers that still need it list again.
+            // Watchers that still need this history must list again.
             let forgotten = self.write(Batch { compact: Some(self.core.revision()), ..Batch::default() });
             match forgotten.map(|()| self.disk.shrink()) {
                 Ok(Ok(())) => self.space.freed = false,
@@ -404,7 +404,7 @@ impl Writer {
         if batch.changes.is_empty() && batch.compact.is_none() {
             return Ok(());
         }
-        // History beyond the bounds is removed together with a write; it is not worth an fsync of its own.
+        // History beyond the bounds is removed together with a write; it does not justify its own fsync.
         batch.compact = batch.compact.max(self.core.overdue(&self.core.read(), &self.history));
         let newest = batch.changes.last().map_or_else(|| self.core.revision(), |change| change.revision);
         match self.disk.write(&batch.changes, newest, batch.compact) {
@@ -434,8 +434,8 @@ impl Writer {
         self.core.publish(self.core.write(), &batch.changes, |_| batch.compact);
     }
 
-    /// Reopens the file after a failure, and finds out whether the failed batch was written. A file whose sync has failed
-    /// is replaced by what is in memory, without that batch.
+    /// Reopens the file after a failure, and determines whether the failed batch was written. A file with a failed sync is replaced
+    /// by the state in memory, without that batch.
     fn resolve(&mut self) -> Result<BatchResolution, StorageError> {
         if self.disk.is_open() {
             return Ok(BatchResolution::NotWritten);
@@ -453,7 +453,7 @@ impl Writer {
         let batch = self.unresolved.take();
         if found.revision == known {
             let asked = batch.and_then(|batch| batch.compact);
-            // History that the file has lost must not be missing from it only.
+            // History that is missing in the file must also be forgotten in memory.
             if found.compacted > self.core.read().compacted() {
                 self.core.publish(self.core.write(), &[], |_| Some(found.compacted));
             }
@@ -469,7 +469,7 @@ impl Writer {
                 found.revision
             )));
         };
-        // It is seen, which does not say that it is durable.
+        // The batch is visible, which does not mean that it is durable.
         if let Err(failure) = self.disk.confirm(found) {
             self.disk.close();
             if self.disk.is_distrusted() {
@@ -482,7 +482,7 @@ impl Writer {
         Ok(BatchResolution::Written)
     }
 
-    /// Writes everything that was acknowledged into a new file, which takes the place of the present one.
+    /// Writes everything that was acknowledged into a new file, which replaces the current one.
     fn rewrite(&mut self) -> Result<(), StorageError> {
         if self.rewrite_failed.is_some_and(|at| at.elapsed() < RECOVERY_PAUSE) {
             return Err(StorageError::Unavailable(

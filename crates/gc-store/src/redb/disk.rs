@@ -1,11 +1,11 @@
-//! The contents of the file, and how they are written.
+//! Contents of the file, and how they are written.
 //!
 //! * `meta`: the format version, the newest revision, and the one up to which history is forgotten;
 //! * `objects`: key to the present value;
 //! * `history`: (revision, number within it) to the changed key and its *previous* value. The value after a change is
 //!   the next older one known of its key, so that no value is stored twice.
 //!
-//! Every record ends in a checksum: the whole file is read at open, and a flipped bit must not become an object.
+//! Every record ends in a checksum: the whole file is read when opened, and a flipped bit must not become an object.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,14 +25,14 @@ use super::OpenError;
 use super::medium::{Medium, SyncWatch};
 use crate::mvcc::{INITIAL_REVISION, Mvcc, result_of};
 
-/// The version of the format that this module writes.
+/// Version of the format that this module writes.
 pub(super) const FORMAT: u64 = 1;
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
 const HISTORY: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("history");
 
-/// Why the disk operation failed.
+/// Reason why a disk operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failure {
     #[error("no space left")]
@@ -62,7 +62,7 @@ impl Failure {
         }
     }
 
-    /// For a write that is known not to have happened.
+    /// Converts the failure of a write that certainly did not happen.
     pub(super) fn to_storage_error(&self) -> StorageError {
         match self {
             Failure::Full => StorageError::Full,
@@ -77,7 +77,7 @@ impl From<io::Error> for Failure {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
                 Self::Full
             }
-            // redb's error for a file that is not a database, or is cut off.
+            // redb's error for a file that is truncated or not a database.
             io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Self::Damaged(error.to_string()),
             _ => Self::Io(error.to_string()),
         }
@@ -110,17 +110,17 @@ failure_from!(DatabaseError, TransactionError, TableError, StorageError, CommitE
 pub(super) struct Disk {
     medium: Box<dyn Medium>,
     page_cache: usize,
-    /// `None` after a failure until it could be reopened: redb has to be, after an I/O error.
+    /// `None` between a failure and a successful reopening, which redb requires after an I/O error.
     database: Option<Database>,
-    /// A sync of the present file has failed.
+    /// True if a sync of the current file has failed.
     sync_failed: Arc<AtomicBool>,
 }
 
-/// The state of a file that was opened.
+/// State of a file that was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) revision: Revision,
-    /// History up to here is forgotten.
+    /// Revision up to which history is forgotten.
     pub(super) compacted: Revision,
 }
 
@@ -130,7 +130,7 @@ impl fmt::Debug for Disk {
     }
 }
 
-/// redb asserts on some damaged files: that ends the operation, not the process.
+/// Runs a step in which redb may panic on damaged files: that ends the operation, not the process.
 fn guarded<T>(step: &str, action: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
         let reason = panic
@@ -143,7 +143,7 @@ fn guarded<T>(step: &str, action: impl FnOnce() -> Result<T, Failure>) -> Result
     })
 }
 
-/// Creates the data file of a medium, or its successor: complete, or not at all.
+/// Creates the data file of a medium, or its successor, either completely or not at all.
 pub(super) fn create<E: From<Failure>>(
     medium: &dyn Medium,
     fill: impl FnOnce(&Database) -> Result<(), E>,
@@ -189,7 +189,7 @@ pub(super) fn add(database: &Database, objects: &[KeyValue], revision: Revision)
     })
 }
 
-/// Writes all of a store into a new file.
+/// Writes an entire store into a new file.
 fn copy(database: &Database, data: &Mvcc) -> Result<(), Failure> {
     guarded("writing anew", || {
         let transaction = database.begin_write()?;
@@ -222,12 +222,12 @@ fn insert_history<'c>(
 }
 
 impl Disk {
-    /// An existing file, not open yet.
+    /// Creates a handle of an existing file, without opening it.
     pub(super) fn new(medium: Box<dyn Medium>, page_cache: usize) -> Self {
         Self { medium, page_cache, database: None, sync_failed: Arc::default() }
     }
 
-    /// Closes the file, if it is open, and opens it again.
+    /// Closes the file if it is open, and opens it again.
     pub(super) fn reopen(&mut self) -> Result<Found, Failure> {
         self.close();
         let opened = guarded("opening", || {
@@ -258,12 +258,12 @@ impl Disk {
         }
     }
 
-    /// Reports whether a sync of the file has failed, here or in a process before. It must not be written any more.
+    /// Reports whether a sync of the file has failed, in this process or an earlier one. Such a file must no longer be written.
     pub(super) fn is_distrusted(&self) -> bool {
         self.sync_failed.load(Ordering::Acquire) || self.medium.is_distrusted()
     }
 
-    /// Replaces the file by one with these contents, and opens that.
+    /// Replaces the file by one with these contents, and opens it.
     pub(super) fn rewrite(&mut self, data: &Mvcc) -> Result<Found, Failure> {
         self.close();
         create(&*self.medium, |database| copy(database, data))?;
@@ -271,7 +271,7 @@ impl Disk {
         self.reopen()
     }
 
-    /// Makes durable what a reopened file shows.
+    /// Makes the visible contents of a reopened file durable.
     pub(super) fn confirm(&self, found: Found) -> Result<(), Failure> {
         self.write(&[], found.revision, None)
     }
@@ -282,7 +282,7 @@ impl Disk {
 
     pub(super) fn close(&mut self) {
         if let Some(database) = self.database.take() {
-            // An error here follows an earlier one: the next open repairs it or reports it.
+            // An error here follows an earlier one; the next open repairs or reports it.
             drop(guarded("closing", || {
                 drop(database);
                 Ok(())
@@ -305,19 +305,19 @@ impl Disk {
         write(self.database()?, changes, revision, compact)
     }
 
-    /// Length of the file; 0 if it is not known.
+    /// Returns the length of the file; 0 if unknown.
     pub(super) fn length(&self) -> u64 {
         self.medium.length()
     }
 
-    /// Prepares a copy of the present state of the file.
+    /// Prepares a copy of the current state of the file.
     pub(super) fn copying(&self, sync_failed: &Arc<AtomicBool>) -> Result<Copying, Failure> {
         let snapshot = guarded("reading", || Ok(self.database()?.begin_read()?))?;
         let file = SyncWatch::new(self.medium.begin()?, sync_failed);
         Ok(Copying { snapshot, file, page_cache: self.page_cache })
     }
 
-    /// Puts a copy in the place of the file, after it was given what it lacks.
+    /// Adds the missing writes to a copy, and replaces the file with it.
     pub(super) fn replace(
         &mut self,
         copy: Database,
@@ -336,7 +336,8 @@ impl Disk {
         is_durable.inspect_err(|_| self.discard_copy())?;
         self.close();
         if let Err(failure) = self.medium.publish() {
-            // It may have the name, and a power failure may give it to the old file again, which lacks what is written from now on.
+            // The copy may have the file's name, and a power failure may give the name back to the old file, which lacks all later
+            // writes.
             self.sync_failed.store(true, Ordering::Release);
             self.mark();
             return Err(failure);
@@ -345,19 +346,19 @@ impl Disk {
         self.reopen()
     }
 
-    /// Removes a copy that did not take the place of the file.
+    /// Removes a copy that did not replace the file.
     pub(super) fn discard_copy(&self) {
         self.medium.discard();
     }
 
-    /// Returns unused parts of the file to the disk. May take as long as writing all of it.
+    /// Returns unused parts of the file to the disk. May take as long as writing the entire file.
     pub(super) fn shrink(&mut self) -> Result<(), Failure> {
         let database =
             self.database.as_mut().ok_or_else(|| Failure::Io("the file is not open".to_owned()))?;
         guarded("compacting", || Ok(database.compact().map(drop)?))
     }
 
-    /// Reads everything. Also returns the number of bytes.
+    /// Reads all data. Also returns the number of bytes.
     pub(super) fn load(&mut self) -> Result<(Mvcc, u64), Failure> {
         let database = self.database()?;
         guarded("reading", || load(database))
@@ -369,11 +370,11 @@ impl Disk {
 pub(super) struct Missing {
     pub(super) changes: Vec<Arc<Change>>,
     pub(super) compact: Option<Revision>,
-    /// The newest revision.
+    /// Newest revision.
     pub(super) revision: Revision,
 }
 
-/// A copy of a file that has not been written yet.
+/// A prepared copy of a file.
 pub(super) struct Copying {
     snapshot: ReadTransaction,
     file: SyncWatch,
@@ -381,7 +382,7 @@ pub(super) struct Copying {
 }
 
 impl Copying {
-    /// Writes it, unless it is abandoned.
+    /// Writes the copy, unless it is abandoned.
     pub(super) fn run(self, is_abandoned: &AtomicBool) -> Result<Database, Failure> {
         let Self { snapshot, file, page_cache } = self;
         guarded("copying", || {
@@ -440,7 +441,7 @@ pub(super) fn write(
             insert_history(&mut history, changes.iter())?;
             meta.insert("revision", revision.0)?;
             if let Some(compact) = compact {
-                // A compacted revision stays compacted, even if this process has not learned of it.
+                // A compacted revision stays compacted, even if this process does not know about it.
                 let known = meta.get("compacted")?.map_or(0, |known| known.value());
                 history.retain_in(..=(compact.0, u32::MAX), |_, _| false)?;
                 meta.insert("compacted", compact.0.max(known))?;
@@ -492,7 +493,7 @@ fn load(database: &Database) -> Result<(Mvcc, u64), Failure> {
         state.insert(key, item);
     }
 
-    // From the newest change to the oldest, undoing each: the result is the state before them.
+    // Changes are undone from the newest to the oldest; the result is the state before them.
     let mut changes = Vec::new();
     for entry in reading.open_table(HISTORY)?.iter()?.rev() {
         let (at, record) = entry?;
@@ -526,7 +527,7 @@ fn load(database: &Database) -> Result<(Mvcc, u64), Failure> {
     Ok((data, used))
 }
 
-/// Create revision, mod revision, value, checksum.
+/// Encodes create revision, mod revision, value and checksum.
 pub(crate) fn encode_object(item: &KeyValue) -> Vec<u8> {
     let mut out = Vec::with_capacity(20 + item.value.len());
     put_version(&mut out, item);
@@ -537,7 +538,7 @@ pub(crate) fn decode_object(key: &Key, record: &[u8]) -> Option<KeyValue> {
     take_version(key, unseal(key, record)?)
 }
 
-/// Length of the key, the key, and, if there was a previous value, its version; checksum.
+/// Encodes the length of the key, the key, the previous version if there was one, and a checksum.
 pub(crate) fn encode_history(change: &Change) -> Vec<u8> {
     let size = change.previous.as_ref().map_or(0, |previous| 16 + previous.value.len());
     let mut out = Vec::with_capacity(8 + change.key.len() + size);
@@ -590,8 +591,8 @@ fn unseal<'a>(context: &str, record: &'a [u8]) -> Option<&'a [u8]> {
     (checksum(context.as_bytes(), body) == u32::from_le_bytes(*sum)).then_some(body)
 }
 
-/// The checksum of the format on disk. Detects damage, not malice, and costs a fraction of reading. It mixes words of eight bytes with the
-/// constants of FNV-1a, but is not that hash, so that no crate has it.
+/// Returns the checksum of the on-disk format. It detects damage, not malice, and costs a fraction of reading. It mixes words of
+/// eight bytes with the constants of FNV-1a but is a different hash, so no existing crate implements it.
 fn checksum(context: &[u8], body: &[u8]) -> u32 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut mix = |word: u64| {

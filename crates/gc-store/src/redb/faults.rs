@@ -1,4 +1,4 @@
-//! The store on a failing medium: at each single operation, permanently, or because it is full.
+//! Tests the store on a medium that fails at a single operation, permanently, or because it is full.
 #![allow(clippy::unwrap_used)] // tests
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,19 +17,19 @@ use super::{RedbOptions, RedbStorage};
 use crate::hub::lock;
 use crate::mvcc::HistoryOptions;
 
-/// Block size of the disk.
+/// Block size of the disk in bytes.
 const BLOCK_BYTES: u64 = 4096;
 
-/// A file in memory, which knows what it would still contain after a power failure.
+/// A file in memory that tracks its contents after a power failure.
 #[derive(Clone, Debug, Default)]
 struct Image {
-    /// The contents for reads.
+    /// Contents seen by reads.
     present: Vec<u8>,
-    /// The contents that a power failure leaves.
+    /// Contents after a power failure.
     durable: Vec<u8>,
-    /// The blocks that the next sync has to write. As on Linux, one that fails forgets them, and reads still show them.
+    /// Blocks that the next sync has to write. As on Linux, a failed sync forgets them, while reads still return them.
     dirty: BTreeSet<u64>,
-    /// The allocated blocks: a file has no others.
+    /// Blocks that the file occupies.
     blocks: BTreeSet<u64>,
 }
 
@@ -45,20 +45,20 @@ enum Name {
 struct Volume {
     data: Image,
     successor: Image,
-    /// The file that has the name of the data file again after a power failure.
+    /// File that regains the name of the data file after a power failure.
     replaced: Option<Image>,
-    /// The mark of a data file whose sync has failed. It never becomes durable.
+    /// True if a data file with a failed sync is marked. The mark never becomes durable.
     is_marked: bool,
     /// Number of modifying operations so far.
     operations: usize,
     fault: Fault,
-    /// Number of bytes in blocks.
+    /// Maximum number of bytes in blocks.
     capacity: Option<u64>,
-    /// The size of the reserve when there is enough space.
+    /// Size of the reserve if there is enough space.
     reserve: Option<u64>,
-    /// The reserve exists.
+    /// True if the reserve exists.
     is_reserved: bool,
-    /// Number of successors that took the place of the data file.
+    /// Number of successors that replaced the data file.
     published: usize,
     /// Number of operations that failed.
     failed: usize,
@@ -68,9 +68,9 @@ struct Volume {
 enum Fault {
     #[default]
     None,
-    /// The operations of these numbers fail; half of each happens.
+    /// Operations with these numbers fail, after performing half of their work.
     During(Range<usize>, io::ErrorKind),
-    /// From the operation of this number on, everything fails.
+    /// All operations from this number on fail.
     From(usize),
 }
 
@@ -107,7 +107,7 @@ fn blocks(offset: u64, length: u64) -> Range<u64> {
 }
 
 impl Volume {
-    /// Counts an operation; returns the error if it has to fail.
+    /// Counts an operation; returns the error if it must fail.
     fn fails(&mut self) -> Option<io::Error> {
         let number = self.operations;
         self.operations += 1;
@@ -146,7 +146,7 @@ impl Volume {
         }
     }
 
-    /// The bytes of all allocated blocks, including the reserve.
+    /// Returns the number of bytes in all allocated blocks, including the reserve.
     fn used(&self) -> u64 {
         let reserved = self.reserve.filter(|_| self.is_reserved).unwrap_or_default();
         (self.data.blocks.len() + self.successor.blocks.len()) as u64 * BLOCK_BYTES + reserved
@@ -172,7 +172,7 @@ impl StorageBackend for OpenFile {
         if let Some(error) = volume.fails() {
             return Err(error);
         }
-        // Files are sparse: growing one takes no space yet.
+        // Files are sparse, so growing one takes no space yet.
         let file = volume.file(self.name);
         file.present.resize(usize::try_from(length).unwrap(), 0);
         file.blocks.retain(|block| block * BLOCK_BYTES < length);
@@ -218,7 +218,7 @@ impl Medium for FaultState {
         let mut volume = lock(&self.0);
         let successor = std::mem::take(&mut volume.successor);
         let replaced = std::mem::replace(&mut volume.data, successor);
-        // The name has changed, which a power failure undoes unless the directory was synced.
+        // A power failure undoes the renaming unless the directory was synced.
         volume.replaced.get_or_insert(replaced);
         volume.published += 1;
         if let Some(error) = volume.fails() {
@@ -281,18 +281,18 @@ impl FaultState {
     }
 
     fn open(&self) -> RedbStorage {
-        // Little history, so that forgetting it is part of what fails.
+        // A short history, so that forgetting it is among the operations that fail.
         let history = HistoryOptions { changes: 6, bytes: 1 << 20 };
         self.start(RedbOptions { history, ..RedbOptions::default() }).unwrap()
     }
 
-    /// Opens a store whose file is made smaller whenever most of it is not in use, as in a new one.
+    /// Opens a store whose file is shrunk whenever most of it is unused, as in a new one.
     fn open_shrinking(&self) -> RedbStorage {
         let history = HistoryOptions { changes: 6, bytes: 1 << 20 };
         self.start(RedbOptions { history, shrink_from: 1, ..RedbOptions::default() }).unwrap()
     }
 
-    /// Waits until a successor has taken the place of the file, or an operation has failed. A fault may also end a copy unseen.
+    /// Waits until a successor has replaced the file, or an operation has failed. A fault may also end a copy without notice.
     fn await_successor(&self) {
         for _ in 0..40 {
             let volume = lock(&self.0);
@@ -309,19 +309,19 @@ impl FaultState {
         volume.fault = fault(volume.operations);
     }
 
-    /// The process is killed, and the machine runs on.
+    /// Simulates that the process is killed while the machine keeps running.
     fn kill(&self, store: RedbStorage) {
         let (data, is_marked) = {
             let volume = lock(&self.0);
             (volume.data.clone(), volume.is_marked)
         };
         drop(store);
-        // It has closed the file, which a process that is killed does not.
+        // The dropped store has closed the file, which a killed process does not.
         let mut volume = lock(&self.0);
         (volume.data, volume.is_marked, volume.fault) = (data, is_marked, Fault::None);
     }
 
-    /// The process ends, and what is not durable with it.
+    /// Simulates a power failure, which ends the process and loses everything that is not durable.
     fn lose_power(&self, store: RedbStorage) {
         self.kill(store);
         let mut volume = lock(&self.0);
@@ -344,7 +344,7 @@ fn state(store: &RedbStorage) -> State {
     items.into_iter().map(|item| (item.key.to_string(), item.value)).collect()
 }
 
-/// The n-th transaction: writes one of five keys, and sometimes removes another.
+/// Returns the n-th transaction, which writes one of five keys and sometimes removes another.
 fn transaction(n: usize) -> Transaction {
     let mut writes =
         vec![Write::Put(format!("/k/{}", n % 5).into(), vec![u8::try_from(n).unwrap(); 700].into())];
@@ -365,7 +365,7 @@ fn perform(state: &mut State, n: usize) {
 
 const TRANSACTIONS: usize = 14;
 
-/// The number of operations of the whole workload on a sound medium.
+/// Returns the number of operations of the entire workload on a sound medium.
 fn operations() -> usize {
     let medium = FaultState::formatted();
     let store = medium.open();
@@ -397,7 +397,7 @@ fn one_failure_anywhere_loses_nothing_and_passes() {
                     }
                     Ok(Committed::Conflict(_)) => unreachable!("there was no condition"),
                     Err(error) => {
-                        // It is known that nothing was written: reopening has shown it.
+                        // Nothing was written for certain: reopening has shown it.
                         let expected = match kind {
                             io::ErrorKind::StorageFull => error == StorageError::Full,
                             _ => matches!(error, StorageError::Broken(_)),
@@ -446,14 +446,14 @@ fn a_power_failure_anywhere_loses_nothing_acknowledged() {
         if let Some(n) = failed {
             perform(&mut with_one_more, n);
         }
-        // The failed commit may have succeeded; its client got an error that leaves this open.
+        // The failed commit may have succeeded; its client received an error that leaves this open.
         assert!(found == acknowledged || found == with_one_more, "operation {at}: {found:?}");
         assert!(store.revision().unwrap() >= last, "operation {at}");
     }
 }
 
-/// A regression: a sync that had failed was taken for done, because the reopened file showed the batch. Linux does not write
-/// the pages of a failed sync again, so that a power failure took what was acknowledged, then and later.
+/// Regression test: a failed sync was considered successful because the reopened file contained the batch. Linux does not write the
+/// pages of a failed sync again, so a power failure lost acknowledged writes, both then and later.
 #[test]
 fn a_failed_sync_loses_nothing_acknowledged_then_or_later() {
     for at in 0..operations() {
@@ -474,8 +474,8 @@ fn a_failed_sync_loses_nothing_acknowledged_then_or_later() {
     }
 }
 
-/// The file cannot be written again either, and the process is started again: the next one does not build on pages that were
-/// never written.
+/// After a failed sync, the file cannot be replaced either, and the process restarts: the next process must not build on pages that
+/// were never written.
 #[test]
 fn a_failed_sync_is_known_to_the_next_process() {
     for at in 0..operations() {
@@ -510,8 +510,8 @@ fn a_failed_sync_is_known_to_the_next_process() {
     }
 }
 
-/// A regression: a compaction that failed and had happened all the same was forgotten, a later write took it back in the
-/// file, and the next start found history missing.
+/// Regression test: a compaction that failed but had happened anyway was forgotten, a later write reverted it in the file, and the
+/// next start found history missing.
 #[test]
 fn a_failed_compaction_anywhere_leaves_a_store_that_opens() {
     let prepare = || {
@@ -538,7 +538,7 @@ fn a_failed_compaction_anywhere_leaves_a_store_that_opens() {
         if compacted.is_ok() {
             assert!(matches!(oldest, Err(StorageError::Compacted { .. })), "operation {at}: {oldest:?}");
         }
-        // Enough for the bounds of history to say less than was asked for.
+        // Enough transactions for the bounds of history to demand less than was requested.
         (5..9).for_each(|n| drop(store.commit(transaction(n)).unwrap()));
         let (expected, last) = (state(&store), store.revision().unwrap());
         drop(store);
@@ -548,11 +548,11 @@ fn a_failed_compaction_anywhere_leaves_a_store_that_opens() {
     assert!(refused > 0, "no operation failed");
 }
 
-/// The operations of the thread that copies and those of the committer come in any order, so that every failure hits some step.
+/// Operations of the copying thread and of the committer interleave arbitrarily, so every failure affects some step.
 const SHRINKING_OPERATIONS: usize = 160;
 
-/// Performs transactions, the first of which lead to a smaller file. Returns what was acknowledged, and that with the transaction
-/// whose outcome is not known.
+/// Performs transactions, the first of which lead to a smaller file. Returns the acknowledged state, and the same state with the
+/// transaction whose outcome is unknown.
 fn perform_while_shrinking(medium: &FaultState, store: &RedbStorage) -> [State; 2] {
     let (mut acknowledged, mut unknown) = (State::new(), None);
     for n in 0..TRANSACTIONS {
@@ -616,7 +616,7 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
     };
     lock(&medium.0).capacity = Some(2 << 20);
     let (mut stored, mut refused) = (0, 0);
-    // Reopening may find a little more room, but not for long.
+    // Reopening may find slightly more room, but not for long.
     while refused < 5 {
         match store.commit(put(stored)) {
             Ok(_) => (stored, refused) = (stored + 1, 0),
@@ -635,7 +635,7 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
     assert_eq!(state(&medium.open()).len(), stored + 1);
 }
 
-/// A regression: nothing could be deleted on a full disk, because a deletion needs space before it frees any.
+/// Regression test: nothing could be deleted on a full disk, because a deletion needs space before it frees any.
 #[test]
 fn a_full_disk_takes_deletions_and_after_them_everything() {
     let medium = FaultState::formatted();
@@ -653,7 +653,7 @@ fn a_full_disk_takes_deletions_and_after_them_everything() {
     }
     assert!(stored > 20, "only {stored} fit");
     assert_eq!(store.health(), Err(StorageError::Full));
-    // A write that makes an object much larger is refused like a new object; marking one for deletion is not.
+    // A write that enlarges an object much is refused like a new object; marking one for deletion is not.
     assert_eq!(store.commit(put(0, 30_000)), Err(StorageError::Full));
     assert_eq!(store.commit(put(stored, 1)), Err(StorageError::Full));
     for n in 0..stored {
@@ -675,7 +675,7 @@ fn a_full_disk_takes_deletions_and_after_them_everything() {
     assert_eq!(state(&medium.open()).len(), stored / 2);
 }
 
-/// A regression: after deletions on a full disk, writes were refused for a second more, and for ever where history could not be
+/// Regression test: after deletions on a full disk, writes were refused for another second, and forever if history could not be
 /// forgotten at the first attempt to make room.
 #[test]
 fn writes_resume_as_soon_as_deletions_have_made_room() {
@@ -692,7 +692,7 @@ fn writes_resume_as_soon_as_deletions_have_made_room() {
         assert!(stored < 1000, "the disk never fills up");
     }
     assert!(stored > 42, "only {stored} fit");
-    // A part of the objects goes, in several turns; each turn makes room.
+    // Some of the objects are deleted in several turns; each turn makes room.
     for turn in 0..2 {
         for n in turn * 21..(turn + 1) * 21 {
             assert!(matches!(store.commit(one(Write::Delete(key(n)))), Ok(Committed::Done(_))), "{n}");

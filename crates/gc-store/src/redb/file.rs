@@ -12,16 +12,16 @@ use super::OpenError;
 use super::disk::Failure;
 use super::medium::Medium;
 
-/// The name of the data file.
+/// Name of the data file.
 pub(super) const DATA: &str = "kubegc.redb";
-/// The name of a data file under construction.
+/// Name of a data file under construction.
 const UNFINISHED: &str = "kubegc.redb.new";
-/// The name of the mark of a data file whose sync has failed.
+/// Name of the mark of a data file whose sync has failed.
 const DISTRUSTED: &str = "kubegc.redb.unsynced";
-/// The name of the lock file. It stays: removing it would let two processes lock two files of that name.
+/// Name of the lock file. It is never removed: otherwise two processes could lock two different files of that name.
 const LOCK: &str = "kubegc.lock";
 
-/// The exclusive right to a directory. The system releases it when the process ends, in any way.
+/// Exclusive lock of a directory. The system releases it when the process ends in any way.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: File,
@@ -36,7 +36,7 @@ pub(super) fn prepare(directory: &Path) -> Result<Lock, OpenError> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
-            // Only a hint: the holder may not have written it yet.
+            // Only a hint: the holder may not have written its number yet.
             let holder = match file.read_to_string(&mut pid) {
                 Ok(_) if !pid.trim().is_empty() => format!(" (pid {})", pid.trim()),
                 _ => String::new(),
@@ -45,12 +45,12 @@ pub(super) fn prepare(directory: &Path) -> Result<Lock, OpenError> {
         }
         Err(TryLockError::Error(source)) => return Err(failed(source)),
     }
-    // The number is a courtesy for that message, and must not prevent a server with a full disk from starting.
+    // The number only serves that message, and must not prevent a server from starting on a full disk.
     drop(file.set_len(0).and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes())));
     Ok(Lock { _file: file })
 }
 
-/// The data file of a directory.
+/// Data file of a directory.
 #[derive(Debug)]
 pub(super) struct DataFile {
     directory: PathBuf,
@@ -104,7 +104,8 @@ impl Medium for DataFile {
     }
 
     fn distrust(&self) {
-        // It is for the next process of the same boot: a power failure takes the pages that cannot be trusted with it.
+        // The mark is for the next process of the same boot: a power failure discards both the mark and the pages that cannot be
+        // trusted.
         if let Err(error) = private_file(&self.path(DISTRUSTED)) {
             tracing::error!(%error, "the data file cannot be marked as one whose sync has failed");
         }

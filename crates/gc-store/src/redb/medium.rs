@@ -1,9 +1,8 @@
-//! Medium of the data file, and the rule of its syncs.
+//! Medium of the data file, and the rule for its syncs.
 //!
-//! After a sync has failed, Linux counts the pages that it could not write as clean: reads still show them, later syncs
-//! succeed without them, and the next power failure takes them. A file whose sync failed is therefore never written
-//! again. Its successor is written from memory and takes its name; until then a mark beside the file tells the next
-//! process not to trust it either.
+//! After a failed sync, Linux considers the pages that it could not write clean: reads still return them, later syncs succeed
+//! without them, and the next power failure loses them. A file whose sync failed is therefore never written again. Its successor is
+//! written from memory and takes over its name; until then, a mark beside the file keeps the next process from trusting it.
 
 use std::fmt;
 use std::io;
@@ -15,25 +14,25 @@ use ::redb::{BackendError, StorageBackend};
 
 use super::disk::Failure;
 
-/// The place of the data file.
+/// Location of the data file.
 pub(super) trait Medium: Send {
     /// Opens the data file.
     fn open(&self) -> Result<Box<dyn StorageBackend>, Failure>;
-    /// Creates an empty successor of the data file, which has no effect before it is published.
+    /// Creates an empty successor of the data file, which has no effect until it is published.
     fn begin(&self) -> Result<Box<dyn StorageBackend>, Failure>;
-    /// Puts the successor, which is complete, closed and synced, in the place of the data file, and removes the mark.
+    /// Replaces the data file by its successor, which must be complete, closed and synced, and removes the mark.
     fn publish(&self) -> Result<(), Failure>;
-    /// Length of the data file; 0 if it is not known.
+    /// Returns the length of the data file; 0 if unknown.
     fn length(&self) -> u64;
-    /// Removes a successor that is not complete.
+    /// Removes an incomplete successor.
     fn discard(&self);
     /// Marks the data file as one whose sync has failed.
     fn distrust(&self);
-    /// Reports whether the mark is there.
+    /// Reports whether the mark exists.
     fn is_distrusted(&self) -> bool;
 }
 
-/// A file that remembers whether a sync of it has failed.
+/// A file that records whether a sync of it has failed.
 pub(super) struct SyncWatch {
     inner: Box<dyn StorageBackend>,
     failed: Arc<AtomicBool>,

@@ -9,13 +9,13 @@ use super::disk::{self, Failure};
 use super::file::{self, DataFile};
 use super::{OpenError, RedbStorage};
 
-/// Number of objects per transaction of a restore: it bounds memory, whatever the size of the backup.
+/// Number of objects per transaction of a restore, which limits memory regardless of the backup's size.
 const OBJECTS_PER_TRANSACTION: usize = 1000;
 
-/// Why a store was not restored. The directory contains no store then.
+/// Reason why a store was not restored. The directory then contains no store.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError<E: std::error::Error + 'static> {
-    /// There is a store already.
+    /// A store already exists.
     #[error("{} holds a store already; move {} away, or restore into another directory",
         .directory.display(), file::DATA)]
     Exists {
@@ -30,7 +30,7 @@ pub enum RestoreError<E: std::error::Error + 'static> {
     Source(E),
 }
 
-/// Reason for not finishing the new file.
+/// Reason why the new file was not completed.
 enum RestoreStop<E> {
     Disk(Failure),
     Source(E),
@@ -43,14 +43,14 @@ impl<E> From<Failure> for RestoreStop<E> {
 }
 
 impl RedbStorage {
-    /// Creates the store of `directory` from `objects`, all of them last written at `revision`. Earlier revisions
-    /// count as compacted, so that every client that still knows one lists again.
+    /// Creates the store of `directory` from `objects`, as if all of them were last written at `revision`. Earlier revisions count
+    /// as compacted, so every client that still knows one must list again.
     ///
-    /// The store is complete or absent; a directory that contains one is refused. Creation revisions later than
+    /// The store is either complete or absent; a directory that already contains one is refused. Creation revisions later than
     /// `revision` are lowered to it.
     ///
     /// # Errors
-    /// See [`RestoreError`]; the first error of `objects` ends it.
+    /// See [`RestoreError`]; the first error of `objects` ends the restore.
     pub fn restore<E: std::error::Error + 'static>(
         directory: impl AsRef<Path>,
         revision: Revision,
@@ -88,7 +88,7 @@ fn fill<E>(
             })
             .collect();
         let is_last = batch.len() < OBJECTS_PER_TRANSACTION;
-        // Also if there is no object: the revision is written with them.
+        // Executed even without objects, because the revision is written with them.
         disk::add(file, &batch, revision)?;
         if is_last {
             return Ok(());

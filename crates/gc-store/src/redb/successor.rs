@@ -1,8 +1,8 @@
-//! A smaller data file, written while the present one is in use.
+//! A smaller data file, written while the current one is in use.
 //!
-//! A thread copies a snapshot of the present file. What is written meanwhile is noted, and added to the copy in rounds, until so
-//! little is left that the committer adds it itself and puts the copy in the place of the file. Until then, the present file is the
-//! only one that counts: whatever goes wrong, the copy is thrown away.
+//! A thread copies a snapshot of the current file. Concurrent writes are recorded and added to the copy in rounds, until the rest
+//! is so small that the committer adds it itself and replaces the file with the copy. Until then, only the current file counts: if
+//! anything goes wrong, the copy is discarded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +13,12 @@ use gc_store_api::{Change, Revision};
 
 use super::disk::{self, Disk, Failure, Missing};
 
-/// Changes that the committer adds to a copy itself.
+/// Maximum number of changes that the committer adds to a copy itself.
 const LAST_CHANGES: usize = 1024;
-/// Rounds in which a copy may catch up with the writes.
+/// Maximum number of rounds in which a copy may catch up with the writes.
 const ROUNDS: u32 = 16;
 
-/// A copy that is being written.
+/// A copy in progress.
 pub(super) struct Successor {
     thread: JoinHandle<Result<Database, Failure>>,
     is_abandoned: Arc<AtomicBool>,
@@ -27,17 +27,17 @@ pub(super) struct Successor {
     rounds: u32,
 }
 
-/// The next step with a copy.
+/// Next step of a copy.
 pub(super) enum Step {
-    /// It is not complete yet.
+    /// The copy is not complete yet.
     Wait(Successor),
-    /// It lacks only this.
+    /// The copy lacks only these writes.
     Replace(Database, Missing, Arc<AtomicBool>),
     Failed(Failure),
 }
 
 impl Successor {
-    /// Begins a copy of the file, which is at this revision.
+    /// Begins to copy the file, which is at this revision.
     pub(super) fn begin(disk: &Disk, revision: Revision) -> Result<Self, Failure> {
         let (is_abandoned, sync_failed) =
             (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -48,14 +48,14 @@ impl Successor {
         Ok(Self { thread, is_abandoned, sync_failed, missing, rounds: 0 })
     }
 
-    /// Notes what was written to the present file.
+    /// Records writes to the current file.
     pub(super) fn note(&mut self, changes: &[Arc<Change>], revision: Revision, compact: Option<Revision>) {
         self.missing.changes.extend_from_slice(changes);
         self.missing.compact = self.missing.compact.max(compact);
         self.missing.revision = revision;
     }
 
-    /// Continues, if the thread has done its part.
+    /// Continues the copy if the thread has done its part.
     pub(super) fn step(mut self) -> Step {
         if !self.thread.is_finished() {
             return Step::Wait(self);
@@ -83,7 +83,7 @@ impl Successor {
         }
     }
 
-    /// Ends the thread. Its file is the caller's to remove.
+    /// Ends the thread. The caller must remove its file.
     pub(super) fn abandon(self) {
         self.is_abandoned.store(true, Ordering::Relaxed);
         drop(joined(self.thread));

@@ -25,7 +25,7 @@ impl Authority {
         Self { certificate, issuer: Issuer::new(params, key) }
     }
 
-    /// Signs a certificate of 127.0.0.1 with this common name, if any.
+    /// Signs a certificate for 127.0.0.1 with this common name, if any.
     fn sign(&self, name: Option<&str>) -> (String, String) {
         let mut params =
             CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
@@ -39,7 +39,7 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 
-    /// Writes the files of a server. etcd's gateway uses its certificate as a client, which may name no user.
+    /// Writes the files of a server. etcd's gateway uses the server's certificate as a client, so it must not name a user.
     pub(crate) fn server(&self, directory: &Path) -> ServerTls {
         let (certificate, key) = self.sign(None);
         let files = [("server.pem", &certificate), ("server.key", &key), ("ca.pem", &self.certificate)];
@@ -51,7 +51,7 @@ impl Authority {
         ServerTls { certificate, key, authority }
     }
 
-    /// Returns the material of a client, which is this user of etcd.
+    /// Returns the TLS material of a client that is this user of etcd.
     pub(crate) fn client(&self, user: &str) -> EtcdTls {
         let (certificate, key) = self.sign(Some(user));
         let identity = Some((certificate.into_bytes(), key.into_bytes()));
@@ -59,7 +59,7 @@ impl Authority {
     }
 }
 
-/// Returns the files of a server, and the material of a client of it.
+/// Returns the files of a server, and the TLS material of a client.
 pub(crate) fn certificates(directory: &Path) -> (ServerTls, EtcdTls) {
     let authority = Authority::new();
     (authority.server(directory), authority.client("kubegc"))

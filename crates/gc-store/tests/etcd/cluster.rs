@@ -12,10 +12,10 @@ use crate::process::{EtcdServer, START};
 use crate::server::{patient, quiet};
 use crate::suite::{self, next_change, put, when};
 
-/// Requests of each kind in each phase.
+/// Number of requests of each kind in each phase.
 const REQUESTS: usize = 16;
 
-/// Bound for forty requests that are refused at once; each that waited would take four seconds.
+/// Maximum time for forty requests that are refused immediately; each waiting request would take four seconds.
 const REFUSALS_PATIENCE: Duration = Duration::from_secs(80);
 
 struct Cluster {
@@ -87,7 +87,7 @@ impl Cluster {
     }
 }
 
-/// A regression: the dead member was asked, and no other.
+/// Regression test: only the dead member received requests.
 #[test]
 fn a_dead_member_costs_no_request() {
     let Some(mut cluster) = Cluster::start() else { return };
@@ -112,7 +112,7 @@ fn a_dead_member_costs_no_request() {
     }
 }
 
-/// A member that is stopped or behind a network that loses everything keeps its connections, and nothing says that it does not
+/// A member that is stopped or behind a network that loses everything keeps its connections, and no sign shows that it does not
 /// answer; one behind a slow network answers.
 #[test]
 fn a_member_that_is_stopped_cut_off_or_slow_costs_no_request() {
@@ -133,13 +133,13 @@ fn a_member_that_is_stopped_cut_off_or_slow_costs_no_request() {
         fault(&cluster, number, false);
         assert_eq!(cluster.use_it(&format!("not-{name}")), Failures::default(), "not {name} any more");
     }
-    // Its watch continues at another member.
+    // The watch continues at another member.
     let change = next_change(&mut *watch);
     assert_eq!(change.value.as_deref(), Some(&b"1"[..]));
 }
 
-/// A regression: a creation whose member died while it was asked was an error, because it cannot be sent again as it is. Each is
-/// answered, and none is performed twice.
+/// Regression test: a creation failed if its member died during the request, because it cannot simply be repeated. Each creation
+/// must be answered, and none performed twice.
 #[test]
 fn creations_outlive_the_members_that_were_asked() {
     let Some(mut cluster) = Cluster::start() else { return };
@@ -183,7 +183,7 @@ fn creations_outlive_the_members_that_were_asked() {
     assert_eq!(failed.lock().unwrap().as_slice(), &[] as &[String]);
     let all = store.range("/c/", &RangeOptions::default()).unwrap().items;
     assert_eq!(all.len(), created.load(Ordering::SeqCst));
-    // As many changes as objects: each was created once.
+    // There are as many changes as objects, so each was created once.
     let last = all.iter().map(|item| item.mod_revision).max().unwrap();
     let mut changes = 0;
     loop {
@@ -207,7 +207,7 @@ fn without_a_majority_requests_fail_and_with_one_they_work_again() {
     assert!(matches!(refused, Err(StorageError::Unavailable(_))), "{refused:?}");
     let refused = cluster.store.compact(Revision(2));
     assert!(matches!(refused, Err(StorageError::Unavailable(_))), "{refused:?}");
-    // Once it is known that no leader is elected, requests are refused at once.
+    // Once no leader is known to be elected, requests are refused immediately.
     let begun = Instant::now();
     for number in 0..40 {
         let refused = if number % 2 == 0 {
@@ -218,7 +218,7 @@ fn without_a_majority_requests_fail_and_with_one_they_work_again() {
         assert!(matches!(refused, Some(StorageError::Unavailable(_))), "{refused:?}");
     }
     let took = begun.elapsed();
-    // Forty that wait as long as an election may take would be forty times that.
+    // If each of the forty waited as long as an election may take, they would need forty times as long.
     assert!(took < REFUSALS_PATIENCE, "40 refusals took {took:?}");
     cluster.members[1].restart();
     let deadline = Instant::now() + START;
@@ -228,7 +228,7 @@ fn without_a_majority_requests_fail_and_with_one_they_work_again() {
     assert_eq!(cluster.use_it("majority").reads, vec![]);
 }
 
-/// Requests would go to one cluster or the other, in turn.
+/// Otherwise, requests would alternate between the clusters.
 #[test]
 fn endpoints_of_different_clusters_are_refused() {
     let (Some(one), Some(other)) = (EtcdServer::start(), EtcdServer::start()) else { return };
@@ -240,7 +240,7 @@ fn endpoints_of_different_clusters_are_refused() {
                 assert!(reason.contains("different etcd clusters"), "{reason}");
                 break;
             }
-            // One of them does not answer yet; it is not asked once it does.
+            // One of them does not answer yet; it must not be used once it does.
             Ok(store) => {
                 drop(store);
                 std::thread::sleep(Duration::from_millis(50));

@@ -1,4 +1,4 @@
-//! Faults of three members under load, with the history checked. CI runs one round of each. By hand, an hour of each:
+//! Faults of three members under load, with a check of the history. CI runs one round of each. To run each for an hour:
 //! `KUBEGC_FAULT_SECONDS=3600 cargo test -p gc-store --test etcd faults:: -- --nocapture --test-threads 1`.
 
 use std::io::{Read as _, Write as _};
@@ -20,11 +20,11 @@ use crate::suite::{delete, next_change, put, when};
 
 const CLIENTS: usize = 4;
 const KEYS: u64 = 6;
-/// Operations that must be completed between two steps of a fault.
+/// Number of operations that must complete between two steps of a fault.
 const STEP: usize = 40;
-/// Quota of a database that fills up.
+/// Quota of a database that fills up, in bytes.
 const SMALL_QUOTA: &str = "2097152";
-/// Bytes that one write of a filler adds to it.
+/// Number of bytes that one write of a filler adds.
 const FILLER: usize = 200 << 10;
 
 pub(crate) struct Cluster {
@@ -58,10 +58,10 @@ impl Cluster {
     }
 }
 
-/// A fault of one member, and its end.
+/// Begins or ends a fault of one member.
 pub(crate) type Fault = fn(&mut Cluster, usize, bool);
 
-/// A source of numbers that need not be good ones.
+/// A source of numbers that need not be of high quality.
 struct Numbers(u64);
 
 impl Numbers {
@@ -71,12 +71,12 @@ impl Numbers {
     }
 }
 
-/// One client: reads, lists, and reads what it then replaces, deletes or creates.
+/// A client that reads, lists, and replaces, deletes or creates what it has read.
 struct Client<'a> {
     store: &'a EtcdStorage,
     history: &'a History,
     numbers: Numbers,
-    /// Number of the next value of all clients.
+    /// Number of the next value, shared by all clients.
     values: &'a AtomicU64,
 }
 
@@ -130,7 +130,7 @@ impl Client<'_> {
     }
 }
 
-/// Runs clients while `faults` does its steps; it is given a function that waits until clients have completed more operations.
+/// Runs clients while `faults` performs its steps; its argument waits until the clients have completed more operations.
 fn load(store: &EtcdStorage, history: &History, values: &AtomicU64, faults: impl FnOnce(&dyn Fn())) {
     let is_over = AtomicBool::new(false);
     let ended = AtomicUsize::new(0);
@@ -157,7 +157,7 @@ fn load(store: &EtcdStorage, history: &History, values: &AtomicU64, faults: impl
     });
 }
 
-/// Ends the clients, also if the faults fail.
+/// Ends the clients, even if the faults panic.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -174,10 +174,10 @@ impl Drop for Count<'_> {
     }
 }
 
-/// The key that is written last.
+/// Key that is written last.
 const END: &str = "/h/end";
 
-/// Collects what a watch delivers up to the last write, so that the watch does not lag.
+/// Collects the items of a watch up to the last write, so that the watch does not lag.
 fn collect(mut watch: Box<dyn WatchStream>) -> JoinHandle<Vec<Change>> {
     std::thread::spawn(move || {
         let mut changes = Vec::new();
@@ -191,20 +191,20 @@ fn collect(mut watch: Box<dyn WatchStream>) -> JoinHandle<Vec<Change>> {
     })
 }
 
-/// Writes the last key, and returns all changes before it. Nothing is written after it: a late attempt is refused.
+/// Writes the last key, and returns all changes before it. Nothing may be written after it: a late attempt is refused.
 fn delivered(store: &EtcdStorage, collecting: JoinHandle<Vec<Change>>) -> Vec<Change> {
     let ended = store.commit(when(&[], vec![put(END, "end")])).unwrap();
     assert!(matches!(ended, Committed::Done(_)), "{ended:?}");
     collecting.join().unwrap()
 }
 
-/// Time for which the faults of a test are repeated; one round if the environment names none.
+/// Returns the time for which a test's faults are repeated; without the environment variable, one round.
 fn duration() -> Duration {
     let seconds = std::env::var("KUBEGC_FAULT_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or_default())
 }
 
-/// Each member has the fault in turn, and recovers. At most one operation of a thousand may fail.
+/// Subjects each member to the fault in turn, and lets it recover. At most one operation in a thousand may fail.
 pub(crate) fn suffer(name: &str, mut cluster: Cluster, fault: Fault) {
     let store = cluster.connect();
     let collecting = collect(store.watch("/h/", store.revision().unwrap()).unwrap());
@@ -255,7 +255,7 @@ fn a_member_behind_a_network_that_loses_everything() {
     suffer("cut off", cluster, |cluster, member, is_on| cluster.paths[member].cut(is_on));
 }
 
-/// Each answer takes as long as on a member whose disk takes half a second for a sync.
+/// Each answer takes as long as on a member whose disk needs half a second per sync.
 #[test]
 fn a_slow_member() {
     let Some(cluster) = Cluster::start() else { return };
@@ -276,7 +276,7 @@ fn a_killed_member_of_a_cluster_with_tls() {
     });
 }
 
-/// Sends a request to etcd's gateway, by which an operator compacts, defragments and disarms the alarm.
+/// Sends a request to etcd's gateway, through which an operator compacts, defragments and disarms the alarm.
 fn operate(member: &EtcdServer, path: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", member.port())).unwrap();
     let length = body.len();
@@ -290,8 +290,8 @@ fn operate(member: &EtcdServer, path: &str, body: &str) -> String {
     answer
 }
 
-/// A database that is full refuses what makes it larger, and says so. Everything else works, also for a process that starts then;
-/// after an operator made room, everything works again.
+/// A full database refuses writes that enlarge it, with a matching error. Everything else works, even in a process that starts
+/// then; after an operator has made room, everything works again.
 #[test]
 fn a_full_database() {
     let Some(members) = EtcdServer::start_cluster_with(3, None, &["--quota-backend-bytes", SMALL_QUOTA])
@@ -316,7 +316,7 @@ fn a_full_database() {
         assert!(!all.items.is_empty());
         assert_eq!(store.commit(when(&[], vec![put("/h/refused", "1")])), Err(StorageError::Full));
     }
-    // What is compacted before a watch has delivered it ends the watch.
+    // Changes that are compacted before a watch has delivered them end the watch.
     let mut removal = store.watch(&filler, store.revision().unwrap()).unwrap();
     let removed = late.commit(when(&[], vec![delete(&filler)])).unwrap();
     assert!(matches!(removed, Committed::Done(_)), "{removed:?}");

@@ -1,4 +1,4 @@
-//! A checker of histories. Clients record their operations with begin and end; a watch delivers all changes with their revisions,
+//! A checker of histories. Clients record the begin and end of their operations; a watch delivers all changes with their revisions,
 //! which are the order in which etcd performed the writes. The history is strictly serializable if every answer is correct at its
 //! revision, and no operation has an older revision than one that had ended before it began.
 
@@ -17,7 +17,7 @@ pub(crate) enum Outcome {
     Listed { items: Vec<KeyValue>, revision: Revision },
     /// An acknowledged write; `value` is `None` for a deletion.
     Written { key: String, value: Option<String>, guard: Revision, revision: Revision },
-    /// A write whose guard did not hold, with the state that refused it.
+    /// A write whose guard did not hold, with the state that caused the refusal.
     Refused { key: String, guard: Revision, present: Option<KeyValue> },
     /// A read without an answer.
     Unread(StorageError),
@@ -53,7 +53,7 @@ pub(crate) struct History(Mutex<Vec<Recorded>>);
 pub(crate) struct Figures {
     pub(crate) operations: usize,
     pub(crate) writes: usize,
-    /// Operations without an answer.
+    /// Errors of operations without an answer.
     pub(crate) failures: Vec<StorageError>,
     /// Duration of the slowest operation.
     #[allow(dead_code, reason = "printed")]
@@ -61,7 +61,7 @@ pub(crate) struct Figures {
 }
 
 impl History {
-    /// Performs an operation and records it.
+    /// Performs and records an operation.
     pub(crate) fn record(&self, operation: impl FnOnce() -> Outcome) {
         let begun = Instant::now();
         let outcome = operation();
@@ -108,14 +108,14 @@ impl History {
     }
 }
 
-/// Facts of a stored value that must agree: its bytes, and its revision.
+/// Properties of a stored value that must agree: its bytes and its revision.
 type Facts<'a> = (&'a [u8], Revision);
 
 fn facts(item: &KeyValue) -> Facts<'_> {
     (&item.value, item.mod_revision)
 }
 
-/// The changes of each key.
+/// Changes of each key.
 struct Log<'a>(BTreeMap<&'a str, Vec<&'a Change>>);
 
 impl<'a> Log<'a> {
@@ -147,8 +147,8 @@ impl<'a> Log<'a> {
     }
 }
 
-/// Every acknowledged write was performed once, on the state that it was conditional on; and nothing else was, except writes
-/// without an answer, at most once each.
+/// Checks that every acknowledged write was performed once, on the state that it was conditional on, and that nothing else was,
+/// except writes without an answer, at most once each.
 fn check_writes(recorded: &[Recorded], changes: &[Change]) {
     let mut acknowledged = BTreeMap::new();
     let mut unknown = BTreeMap::new();
@@ -184,7 +184,7 @@ fn check_writes(recorded: &[Recorded], changes: &[Change]) {
     assert!(acknowledged.is_empty(), "acknowledged and lost: {acknowledged:?}");
 }
 
-/// No operation has an older revision than one that had ended before it began.
+/// Checks that no operation has an older revision than one that had ended before it began.
 fn check_times(recorded: &[Recorded], log: &Log<'_>) {
     let mut ended: Vec<(Instant, Revision)> =
         recorded.iter().filter_map(|operation| Some((operation.ended, operation.revision()?))).collect();

@@ -1,4 +1,4 @@
-//! Something that listens where etcd should be, and answers what etcd does not: a store is refused or says so, within bounds.
+//! An impostor in place of etcd, with answers that etcd would not give: a store must refuse or report them, within bounds.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -18,7 +18,7 @@ use prost::Message;
 use crate::server::{Server, quiet};
 use crate::suite::{next_change, next_within, put, write};
 
-/// The revision that the answers are of.
+/// Revision of the answers.
 const NOW: i64 = 10;
 
 #[derive(Clone, PartialEq, Message)]
@@ -39,7 +39,7 @@ struct KeyValue {
     value: Vec<u8>,
 }
 
-/// An answer to a put, a range or a transaction: their header is in the same place.
+/// An answer to a put, a range or a transaction, whose headers have the same field number.
 #[derive(Clone, PartialEq, Message)]
 struct Answer {
     #[prost(message, optional, tag = "1")]
@@ -68,7 +68,7 @@ struct WatchAnswer {
 
 type Body = BoxBody<Bytes, Infallible>;
 
-/// Pieces of a body; it ends after them, or never.
+/// Returns a body made of chunks; it ends after them, or never.
 fn pieces(pieces: Vec<Vec<u8>>, ends: bool) -> Body {
     let pieces = stream::iter(pieces).map(|piece| Ok(Frame::data(Bytes::from(piece))));
     let trailers = || {
@@ -82,7 +82,7 @@ fn pieces(pieces: Vec<Vec<u8>>, ends: bool) -> Body {
     BodyExt::boxed(StreamBody::new(pieces.chain(stream::pending())))
 }
 
-/// A message as gRPC frames it.
+/// Frames a message as gRPC does.
 fn framed(message: &impl Message) -> Vec<u8> {
     let bytes = message.encode_to_vec();
     [&[0][..], &u32::try_from(bytes.len()).unwrap().to_be_bytes(), &bytes].concat()
@@ -100,13 +100,13 @@ fn key(name: &str) -> KeyValue {
     KeyValue { key: format!("/kubegc/data{name}").into(), mod_revision: 5, version: 1, value: b"v".to_vec() }
 }
 
-/// A message that says that it has 4 GiB, and begins.
+/// Returns a message that announces 4 GiB, and begins.
 fn enormous() -> Body {
     let start = [&[0][..], &u32::MAX.to_be_bytes(), &[0; 1024]].concat();
     pieces(vec![start], false)
 }
 
-/// The same piece for ever.
+/// Returns a body that repeats the same chunk forever.
 fn endless(piece: Vec<u8>) -> Body {
     let piece = Bytes::from(piece);
     BodyExt::boxed(StreamBody::new(stream::repeat_with(move || Ok(Frame::data(piece.clone())))))
@@ -114,13 +114,13 @@ fn endless(piece: Vec<u8>) -> Body {
 
 type Answers = BTreeMap<&'static str, fn() -> Body>;
 
-/// What it answers to each call; a put as it should be, and otherwise nothing.
+/// Returns the impostor's answers by call: a put is answered properly, and all other calls get no answer.
 fn answers(calls: &[(&'static str, fn() -> Body)]) -> Answers {
     let put: fn() -> Body = || answer(Vec::new(), 0);
     [("Put", put)].into_iter().chain(calls.iter().copied()).collect()
 }
 
-/// It listens until the runtime ends; counts what it is asked.
+/// An impostor that listens until the runtime ends, and counts its calls.
 struct Fake {
     runtime: tokio::runtime::Runtime,
     address: SocketAddr,
@@ -173,9 +173,9 @@ impl Drop for Fake {
     }
 }
 
-/// Long enough for an answer on a machine under load...
+/// Timeout that suffices for an answer on a machine under load...
 const PATIENT: Duration = Duration::from_secs(20);
-/// ...and for one that never comes.
+/// ...and one for an answer that never comes.
 const IMPATIENT: Duration = Duration::from_millis(300);
 
 #[test]
@@ -204,7 +204,7 @@ fn a_store_without_answers_is_refused() {
     }
 }
 
-/// Of an endpoint with TLS, the handshake counts as well.
+/// For an endpoint with TLS, the timeout includes the handshake.
 #[test]
 fn an_endpoint_that_never_shakes_hands_is_given_up() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -215,7 +215,7 @@ fn an_endpoint_that_never_shakes_hands_is_given_up() {
     assert!(error.starts_with("cannot reach etcd at https://"), "{error}");
 }
 
-/// A list of everything under one prefix.
+/// Lists everything under one prefix.
 fn list(store: &EtcdStorage) -> Result<usize, StorageError> {
     store.range("/p/", &RangeOptions::default()).map(|found| found.items.len())
 }
@@ -269,7 +269,7 @@ fn watch_answer(fragment: bool, revisions: &[i64]) -> WatchAnswer {
     }
 }
 
-/// Waits until it was asked more often.
+/// Waits until a call has been received more often.
 fn await_asked(fake: &Fake, call: &str, times: usize) {
     while fake.asked(call) < times {
         std::thread::sleep(Duration::from_millis(5));
@@ -289,13 +289,13 @@ fn changes_that_cannot_be_true_reach_no_watcher() {
         let fake = Fake::start(answers(&[("Watch", body)]));
         let store = fake.connect(PATIENT).unwrap();
         let mut watch = store.watch("/p/", Revision(u64::try_from(NOW).unwrap())).unwrap();
-        // The watch of the store is refused, and opened again.
+        // The store's watch is refused, and reopened.
         await_asked(&fake, "Watch", 3);
         assert!(next_within(&mut *watch, Duration::ZERO).is_none(), "{what}");
     }
 }
 
-/// Fragments of one revision that never ends are held within a bound.
+/// Fragments of one revision that never ends must be held within a bound.
 #[test]
 fn a_revision_that_never_ends_is_refused() {
     let fake = Fake::start(answers(&[("Watch", || {
@@ -308,7 +308,7 @@ fn a_revision_that_never_ends_is_refused() {
     await_asked(&fake, "Watch", 2);
 }
 
-/// A store that waits for its history is not held by an etcd that sends something else for ever.
+/// A store that waits for its history must not be blocked by an etcd that sends something else forever.
 #[test]
 fn catching_up_ends() {
     let fake = Fake::start(answers(&[
@@ -322,7 +322,7 @@ fn catching_up_ends() {
     assert!(matches!(error, StorageError::Unavailable(_)), "{error:?}");
 }
 
-/// Of a real etcd, which sends large changes in parts, and pages of a list that are larger than what is read at once.
+/// A real etcd sends large changes in parts, and pages of a list that exceed the maximum message.
 #[test]
 fn large_objects_are_listed_and_watched() {
     const OBJECTS: usize = 70;
@@ -335,7 +335,7 @@ fn large_objects_are_listed_and_watched() {
     }
     let other = server.connect(&EtcdOptions { timeout: PATIENT, ..quiet() });
     assert_eq!(other.range("/p/", &RangeOptions::default()).unwrap().items.len(), OBJECTS);
-    // From before the other store began: through a watch of its own, which etcd answers with all of it at once.
+    // The watch begins before the other store did, so it reads through its own watch, which etcd answers with everything at once.
     let mut watch = other.watch("/p/", base).unwrap();
     for number in 0..OBJECTS {
         assert_eq!(&*next_change(&mut *watch).key, format!("/p/{number:03}"));

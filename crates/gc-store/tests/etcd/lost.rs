@@ -1,4 +1,4 @@
-//! Writes whose request or answer is lost with its connection: they are sent again, and each is answered with its result.
+//! Writes whose request or answer is lost with its connection are repeated, and each must be answered with its result.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn through(path: &Path) -> EtcdStorage {
     EtcdStorage::connect(&[path.endpoint()], &patient()).unwrap()
 }
 
-/// A regression: a deletion whose answer was lost was an error although it was performed, because another client might have deleted
+/// Regression test: a deletion whose answer was lost failed although it was performed, because another client might have deleted
 /// the same object.
 #[test]
 fn a_write_whose_answer_is_lost_is_answered_and_performed_once() {
@@ -62,7 +62,7 @@ fn a_write_whose_answer_is_lost_is_answered_and_performed_once() {
     }
 }
 
-/// The other side: a deletion that another server has performed meanwhile is no deletion of ours.
+/// The opposite case: a deletion that another server has performed in the meantime must not be reported as ours.
 #[test]
 fn a_deletion_of_another_server_is_not_taken_for_ones_own() {
     let Some(server) = Server::start() else { return };
@@ -83,7 +83,7 @@ fn a_deletion_of_another_server_is_not_taken_for_ones_own() {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(matches!(other.commit(deletion()).unwrap(), Committed::Done(_)));
-        // More deletions, so that the last signature is another one.
+        // Further deletions overwrite the last signature.
         let next = write(&other, vec![put("/k/b", "1")]);
         other.commit(when(&[("/k/b", next)], vec![delete("/k/b")])).unwrap();
         path.lose_requests(false);

@@ -1,4 +1,4 @@
-//! The store in etcd under the shared suite, and the failures of a store over a network.
+//! Runs the shared suite on the etcd store, and tests the failures of a store over a network.
 #![allow(clippy::unwrap_used)] // tests
 
 mod authority;
@@ -62,10 +62,10 @@ fn two_processes_see_each_other() {
     let base = other.revision().unwrap();
     let mut watch = other.watch("/p/", base).unwrap();
     let revision = write(&one, vec![put("/p/a", "1")]);
-    // A write that one server acknowledged is visible to the other: there is no cache in between.
+    // A write acknowledged by one server is visible to the other, because there is no cache in between.
     assert_eq!(other.get("/p/a", None).unwrap().item.unwrap().mod_revision.0, revision);
     assert_eq!(next_change(&mut *watch).revision.0, revision);
-    // A watcher that knows of a write before its feed does not get it again.
+    // A watcher that knows a write before its feed does must not receive it again.
     let mut later = other.watch("/p/", Revision(revision)).unwrap();
     let second = write(&one, vec![put("/p/b", "1")]);
     assert_eq!(next_change(&mut *later).revision.0, second);
@@ -168,8 +168,7 @@ fn history_lost_in_an_outage_ends_watches() {
     assert_eq!(&*next_change(&mut *watch).key, "/p/a");
     server.kill();
     server.restart();
-    // Another process compacts what this one may not have seen yet; then either it has seen it, or it reports
-    // an error.
+    // Another process compacts changes that this one may not have received; either it has received them, or it reports an error.
     let other = server.connect(&quiet());
     let last = (0..20).fold(0, |_, n| write(&other, vec![put("/p/b", &n.to_string())]));
     other.compact(Revision(last)).unwrap();
@@ -213,7 +212,7 @@ fn one_of_two_processes_compacts() {
     let observer = server.connect(&EtcdOptions { prefix: "/observer".to_owned(), ..quiet() });
     let writes = observer.revision().unwrap().0 - base.0;
     let turns = begin.elapsed().as_millis() / interval.as_millis() + 1;
-    // Besides the object and the observer's mark, only turns write: one per interval, not one per process.
+    // Apart from the object and the observer's mark, only compaction turns write: one per interval, not one per process.
     assert!(u128::from(writes) <= turns + 2, "{writes} writes in {turns} intervals");
 }
 
@@ -265,7 +264,7 @@ fn speaks_tls_with_client_certificates() {
     let store = server.connect(&options);
     let revision = write(&store, vec![put("a", "1")]);
     assert_eq!(store.get("a", None).unwrap().revision.0, revision);
-    // Without a client certificate, and without trust in the server's, there is no connection.
+    // Connecting must fail without a client certificate, and without trust in the server's.
     let anonymous = Some(EtcdTls { identity: None, ..tls.clone() });
     let stranger = Some(certificates(tempfile::TempDir::new().unwrap().path()).1);
     for tls in [anonymous, stranger] {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Interval at which a cut path checks whether it is whole again.
+/// Interval at which a cut path checks whether it is restored.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// A port that forwards to another one. Its threads end with the test.
@@ -17,13 +17,13 @@ pub(crate) struct Path {
 
 #[derive(Default)]
 struct Condition {
-    /// Packets are lost: connections are neither refused nor closed.
+    /// True while packets are lost: connections are neither refused nor closed.
     is_cut: AtomicBool,
-    /// Milliseconds that each piece of an answer takes longer.
+    /// Delay of each chunk of an answer, in milliseconds.
     delay: AtomicU64,
-    /// Number of pieces of answers that are lost with their connections.
+    /// Number of answer chunks to lose together with their connections.
     lost_answers: AtomicUsize,
-    /// Requests are lost with their connections.
+    /// True if requests are lost together with their connections.
     loses_requests: AtomicBool,
     /// Number of connections that were lost.
     breaks: AtomicUsize,
@@ -60,12 +60,12 @@ impl Path {
         self.condition.delay.store(u64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
     }
 
-    /// Breaks the connection at the next answer, which is lost.
+    /// Breaks the connection at the next answer, and loses the answer.
     pub(crate) fn lose_answer(&self) {
         self.condition.lost_answers.store(1, Ordering::SeqCst);
     }
 
-    /// Breaks each connection at its next request, which is lost.
+    /// Breaks each connection at its next request, and loses the request.
     pub(crate) fn lose_requests(&self, are_lost: bool) {
         self.condition.loses_requests.store(are_lost, Ordering::SeqCst);
     }
@@ -77,7 +77,7 @@ impl Path {
 }
 
 impl Condition {
-    /// Reports whether a piece is lost with its connection.
+    /// Reports whether a chunk is lost with its connection.
     fn breaks_with(&self, is_answer: bool) -> bool {
         let take = |left: usize| left.checked_sub(1);
         let is_lost = if is_answer {

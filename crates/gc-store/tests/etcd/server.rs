@@ -21,12 +21,12 @@ impl Server {
         Some(server)
     }
 
-    /// As if the machine had lost its power.
+    /// Kills the server as a power failure would.
     pub(crate) fn kill(&mut self) {
         self.0.kill();
     }
 
-    /// The same server, again.
+    /// Restarts the same server.
     pub(crate) fn restart(&mut self) {
         self.0.restart();
         self.wait();
@@ -44,7 +44,8 @@ impl Server {
         EtcdStorage::connect(&self.endpoints(), options).unwrap()
     }
 
-    /// It may listen before it answers. With TLS the test itself connects, with its own certificates.
+    /// Waits until the server answers, which may be later than it listens. With TLS, the test itself connects, with its own
+    /// certificates.
     fn wait(&self) {
         if self.0.speaks_tls() {
             return;
@@ -58,12 +59,12 @@ impl Server {
     }
 }
 
-/// Options for faults: an election on a busy machine takes longer than a request may take by default.
+/// Returns options for faults: on a busy machine, an election takes longer than the default timeout of a request.
 pub(crate) fn patient() -> EtcdOptions {
     EtcdOptions { timeout: Duration::from_mins(1), ..quiet() }
 }
 
-/// Options with which nothing happens in the background.
+/// Returns options without background activity.
 pub(crate) fn quiet() -> EtcdOptions {
     EtcdOptions { compaction_interval: None, ..EtcdOptions::default() }
 }

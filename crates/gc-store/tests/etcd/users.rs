@@ -1,4 +1,4 @@
-//! etcd that knows its users by the names in their certificates, and lets each read and write what its role permits.
+//! An etcd that identifies its users by the names in their certificates, and restricts each to the permissions of its role.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use crate::faults::{Cluster, suffer};
 use crate::process::{EtcdServer, ServerTls};
 use crate::server::patient;
 
-/// Users, roles and permissions, as an administrator makes them. The keys are `/kubegc/` and `/kubegc0`, the end of that prefix.
+/// Users, roles and permissions, as an administrator creates them. The keys are `/kubegc/` and `/kubegc0`, the end of that prefix.
 const SETUP: [(&str, &str); 9] = [
     ("user/add", r#"{"name":"root","options":{"no_password":true}}"#),
     ("role/add", r#"{"name":"root"}"#),
@@ -25,7 +25,7 @@ const SETUP: [(&str, &str); 9] = [
     ("enable", "{}"),
 ];
 
-/// Makes the users of an etcd, and turns on its access control.
+/// Creates the users of an etcd, and enables its access control.
 fn restrict(member: &EtcdServer, files: &ServerTls) {
     for (path, body) in SETUP {
         let output = Command::new("curl")
@@ -53,8 +53,8 @@ fn refusal(endpoints: &[String], options: &EtcdOptions) -> String {
     }
 }
 
-/// The permission for the prefix is enough, also while members fail; a user without it is refused with the reason, and
-/// another cluster is recognized.
+/// The permission for the prefix must suffice, even while members fail; a user without it is refused with the reason, and another
+/// cluster is recognized.
 #[test]
 fn a_killed_member_of_a_cluster_with_users() {
     let folder = tempfile::tempdir().unwrap();

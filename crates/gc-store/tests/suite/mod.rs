@@ -1,4 +1,4 @@
-//! The requirements for every store, run against each of them.
+//! Requirements for every store, run against each of them.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)] // a test that fails here should fail loudly; not every store runs all
 
 pub mod model;
@@ -58,7 +58,7 @@ impl Wake for Unpark {
     }
 }
 
-/// The next item of a watch; panics if none comes in time.
+/// Returns the next item of a watch; panics if none comes in time.
 pub fn next(stream: &mut dyn WatchStream) -> Result<WatchItem, StorageError> {
     next_within(stream, PATIENCE).expect("the watch delivers something in time")
 }
@@ -78,7 +78,7 @@ pub fn next_within(
     }
 }
 
-/// The next change of a watch, past any progress.
+/// Returns the next change of a watch, skipping progress.
 pub fn next_change(stream: &mut dyn WatchStream) -> Change {
     loop {
         if let WatchItem::Change(change) = next(stream).unwrap() {
@@ -173,7 +173,7 @@ pub fn ranges_page_and_count(store: &dyn Storage) {
     assert_eq!(all.items.len(), 25);
 }
 
-/// Conditions, writes, and the resulting state.
+/// Conditions, writes, and the expected state afterwards.
 type ContestedTransaction = (Vec<(&'static str, u64)>, Vec<Write>, Vec<Option<KeyValue>>);
 
 pub fn transactions_compare_and_set(store: &dyn Storage) {
@@ -255,7 +255,7 @@ pub fn compaction_forgets_what_was_before(store: &dyn Storage) {
     let third = write(store, vec![delete("gone")]);
     let fourth = write(store, vec![put("a", "4")]);
     let mut running = store.watch("", Revision(first)).unwrap();
-    // A store that learns of its changes from elsewhere (etcd) loses those that it has not received to the compaction.
+    // A store that receives its changes from elsewhere (etcd) loses those that it has not received to the compaction.
     assert_eq!(next_change(&mut *store.watch("", Revision(third)).unwrap()).revision.0, fourth);
     store.compact(Revision(third)).unwrap();
     for early in [first, second] {
@@ -276,7 +276,7 @@ pub fn compaction_forgets_what_was_before(store: &dyn Storage) {
     assert_eq!(store.range("", &RangeOptions::default()).unwrap().items, [item("a", "4", first, fourth)]);
     let mut watch = store.watch("", Revision(third)).unwrap();
     assert_eq!(next_change(&mut *watch).revision.0, fourth);
-    // A running watch has its changes already, or gets them.
+    // A running watch already has its changes, or receives them.
     assert_eq!(next_change(&mut *running).revision.0, second);
     assert_eq!(store.compact(Revision(second)), Ok(()));
     assert_eq!(store.compact(Revision(third)), Ok(()));
@@ -289,7 +289,7 @@ pub fn compaction_forgets_what_was_before(store: &dyn Storage) {
     write(store, vec![put("a", "5")]);
 }
 
-/// Writers race for counters; every increment must be stored, once, and a watcher must see each revision in order.
+/// Writers race for counters; every increment must be stored exactly once, and a watcher must see each revision in order.
 pub fn concurrent_increments_are_not_lost(store: &dyn Storage, writers: usize, each: usize) {
     let base = store.revision().unwrap();
     let mut watch = store.watch("/n/", base).unwrap();
@@ -319,8 +319,8 @@ pub fn concurrent_increments_are_not_lost(store: &dyn Storage, writers: usize, e
     }
 }
 
-/// A watcher that polled one change of a transaction gets the others without waiting, so that being idle proves that
-/// the revision is complete.
+/// A watcher that polled one change of a transaction must receive the others without waiting, because being idle means that the
+/// revision is complete.
 pub fn transactions_are_delivered_whole(store: &dyn Storage) {
     const TRANSACTIONS: u64 = 100;
     const KEYS: u64 = 16;

@@ -1,4 +1,4 @@
-//! Random operations against a model so simple that it is obviously right: a list of whole snapshots.
+//! Random operations are compared with a model that is obviously correct: a list of complete snapshots.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use proptest::prelude::*;
 
 use super::{item, next_change, put, when};
 
-/// The keys: few, so that operations collide; nested, so that prefixes matter.
+/// Few keys, so that operations collide; nested ones, so that prefixes matter.
 const KEYS: [&str; 7] = ["/a", "/a/x", "/a/y", "/a/y/z", "/b/x", "/b/y", "/bb"];
 const PREFIXES: [&str; 6] = ["", "/a", "/a/", "/b", "/b/", "/none/"];
-/// Sorts after all keys.
+/// Key that sorts after all others.
 const END: &str = "~end";
-/// One under each prefix.
+/// One key under each prefix.
 const ENDS: [&str; 6] = ["~end", "/a~end", "/a/~end", "/b~end", "/b/~end", "/none/~end"];
 
-/// A revision relative to the newest one: how many before it (negative: in the future).
+/// A revision relative to the newest: the number of revisions before it (negative: in the future).
 type Back = i64;
 
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// Conditions (key, whether it is the true one) and writes (key, put or delete).
+    /// Conditions (key, and whether the condition is correct) and writes (key, put or delete).
     Commit(Vec<(usize, bool)>, BTreeMap<usize, bool>),
     Get(usize, Option<Back>),
     Range {
@@ -57,7 +57,7 @@ type Snapshot = BTreeMap<&'static str, KeyValue>;
 struct Model {
     base: u64,
     compacted: u64,
-    /// One per revision, from `base`.
+    /// One snapshot per revision, from `base`.
     snapshots: Vec<Snapshot>,
     written: u64,
 }
@@ -155,8 +155,7 @@ impl Model {
     }
 }
 
-/// Runs operations against an empty store. `reopen` is called from time to time, and may return another handle of the
-/// same store.
+/// Runs operations against an empty store. `reopen` is called occasionally, and may return another handle of the same store.
 pub fn check(
     store: Box<dyn Storage>,
     operations: &[Operation],
@@ -220,7 +219,7 @@ pub fn check(
     finish(&*store, &mut model, watches);
 }
 
-/// Equality, except that a store may only know that the oldest revision is later than the requested one.
+/// Compares results, except that a store may only know that the oldest revision is later than the requested one.
 #[allow(clippy::needless_pass_by_value)] // a test reads better without the borrows
 fn assert_same<T: std::fmt::Debug + PartialEq>(
     found: Result<T, StorageError>,
@@ -235,8 +234,8 @@ fn assert_same<T: std::fmt::Debug + PartialEq>(
     }
 }
 
-/// Waits until the newest change has reached the watchers. A store that learns of its changes from elsewhere (etcd)
-/// may otherwise have lost earlier ones to the compaction, and then rightly ends its watches.
+/// Waits until the newest change has reached the watchers. A store that receives its changes from elsewhere (etcd) may otherwise
+/// have lost earlier ones to the compaction, and then rightly ends its watches.
 fn delivered(store: &dyn Storage, model: &Model) {
     let newest = model.newest();
     if newest > model.base.max(model.compacted) {

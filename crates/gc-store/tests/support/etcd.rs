@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// Timeout for etcd to listen, and to answer, after its start.
 pub const START: Duration = Duration::from_secs(20);
 
-/// The files of a server that speaks TLS.
+/// Files of a server with TLS.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     pub certificate: PathBuf,
@@ -26,7 +26,7 @@ pub struct EtcdServer {
     folder: TempDir,
     client_port: u16,
     tls: Option<ServerTls>,
-    /// Its number in its cluster, and the peer ports of all members.
+    /// Index of the server in its cluster, and the peer ports of all members.
     member: usize,
     peer_ports: Vec<u16>,
     /// Further flags.
@@ -34,12 +34,12 @@ pub struct EtcdServer {
 }
 
 impl EtcdServer {
-    /// Starts one, unless etcd is missing.
+    /// Starts a server, unless etcd is missing.
     pub fn start() -> Option<Self> {
         Self::start_with(|_| None)
     }
 
-    /// Starts one with the files created in its directory.
+    /// Starts a server with the files that `tls` creates in its directory.
     pub fn start_with(tls: impl FnOnce(&Path) -> Option<ServerTls>) -> Option<Self> {
         if !is_installed() {
             return None;
@@ -57,7 +57,7 @@ impl EtcdServer {
         Self::start_cluster_with(members, None, &[])
     }
 
-    /// Starts the members of one cluster with these files and further flags.
+    /// Starts the members of one cluster, with these files and further flags.
     #[allow(dead_code)] // Not every test has several.
     pub fn start_cluster_with(members: usize, tls: Option<&ServerTls>, flags: &[&str]) -> Option<Vec<Self>> {
         if !is_installed() {
@@ -97,20 +97,20 @@ impl EtcdServer {
         self.tls.is_some()
     }
 
-    /// As if its machine had lost power.
+    /// Kills the server as a power failure would.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// The same server, again.
+    /// Restarts the same server.
     pub fn restart(&mut self) {
         let member = (self.member, self.peer_ports.as_slice());
         self.child = spawn(self.folder.path(), self.client_port, member, self.tls.as_ref(), &self.flags);
         self.wait();
     }
 
-    /// Stops its process, which keeps its connections and answers nothing, or lets it go on.
+    /// Stops the process, which keeps its connections open but answers nothing, or resumes it.
     #[allow(dead_code)] // Not every test does.
     pub fn freeze(&self, is_frozen: bool) {
         let signal = if is_frozen { "-STOP" } else { "-CONT" };
@@ -118,12 +118,12 @@ impl EtcdServer {
         assert!(sent.success());
     }
 
-    /// Returns what it logged: why it ended, if it did, such as a full disk.
+    /// Returns the server's log, which explains why it ended, if it did, for example because of a full disk.
     pub fn log(&self) -> String {
         std::fs::read_to_string(log_file(self.folder.path())).unwrap_or_default()
     }
 
-    /// Polls whether it listens, because there is no notification.
+    /// Polls until the server listens, because there is no notification.
     fn wait(&self) {
         let deadline = Instant::now() + START;
         while TcpStream::connect(("127.0.0.1", self.client_port)).is_err() {
@@ -148,7 +148,7 @@ fn endpoint(port: u16, tls: Option<&ServerTls>) -> String {
     format!("{}://127.0.0.1:{port}", if tls.is_some() { "https" } else { "http" })
 }
 
-/// Without etcd on this machine tests are skipped, which CI does not allow.
+/// Reports whether etcd is installed. Without it, tests are skipped, which CI does not allow.
 fn is_installed() -> bool {
     let Err(error) = Command::new("etcd").arg("--version").output() else { return true };
     let message = format!("etcd cannot be run ({error}); install Debian's etcd-server");
