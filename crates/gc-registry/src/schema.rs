@@ -11,6 +11,7 @@ mod fields;
 mod kinds;
 mod order;
 pub(crate) mod reviews;
+mod scheme;
 pub(crate) mod shown;
 mod step;
 mod types;
@@ -28,6 +29,7 @@ pub use fields::{
     unknown_fields,
 };
 pub use order::{YAML_PROBLEMS, strict_problems};
+pub(crate) use scheme::problem_of_other_kind;
 pub(crate) use step::Step;
 pub use types::{
     GoType, IntegerFormat, List, ListType, MapNode, Node, Object, Ownership, PatchStrategy, Property, Schema,

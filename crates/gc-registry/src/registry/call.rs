@@ -317,26 +317,7 @@ impl<'a> Call<'a> {
     /// Says why a document of another kind is none of the resource's, in upstream's words.
     fn other_kind_problem(&self, object: &Value, version: &str, kind: &str) -> String {
         let resource = self.resource();
-        let wanted = resource.api_version();
-        let (group, short) = version.split_once('/').unwrap_or(("", version));
-        // Every version has a Status.
-        let known = kind == "Status" || self.registry.catalog().by_kind(group, short, kind).next().is_some();
-        if known && (version == wanted || (kind == "Status" && version == "v1")) {
-            // It is decoded as what it says that it is, before it turns out to be something else.
-            let schema = match kind {
-                "Status" => schema::definition_named("io.k8s.apimachinery.pkg.apis.meta.v1.Status"),
-                _ => schema::builtin(group, short, kind),
-            };
-            let internal = internal_group(&resource.group);
-            let unknown = || {
-                format!("converting ({short}.{kind}) to ({internal}.{}): unknown conversion", resource.kind)
-            };
-            schema::check_types(&schema.unwrap_or_default(), object).err().unwrap_or_else(unknown)
-        } else {
-            format!(
-                "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
-            )
-        }
+        schema::problem_of_other_kind((&resource.group, &resource.kind), (version, kind), object)
     }
 
     /// `metadata.namespace` must be that of the path, or missing.
@@ -364,14 +345,6 @@ impl<'a> Call<'a> {
 
 fn text_member(map: &Map<String, Value>, name: &str) -> Option<String> {
     map.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
-}
-
-/// The name of the package that has upstream's internal types of a group: messages show it.
-pub(crate) fn internal_group(group: &str) -> &str {
-    match group {
-        "" | "events.k8s.io" => "core",
-        group => group.split('.').next().unwrap_or(group),
-    }
 }
 
 fn group_of(api_version: &str) -> &str {

@@ -11,7 +11,7 @@ use crate::api::{
 };
 use crate::error::{ApiError, CauseReason, FieldError};
 use crate::metadata::meta;
-use crate::registry::call::{Call, MAX_TURNS, WriteResult, internal_group};
+use crate::registry::call::{Call, MAX_TURNS, WriteResult};
 use crate::resource::{BodyKind, Target};
 use crate::{kinds, patch, persist, schema};
 
@@ -122,7 +122,7 @@ impl Call<'_> {
                 "json: cannot unmarshal string into Go struct field ScaleStatus.status.selector of type map[string]string"
                     .to_owned()
             } else {
-                self.kind_problem(BodyKind::SCALE, version, name)
+                schema::problem_of_other_kind(("autoscaling", "Scale"), (version, name), scale)
             };
             return Err(Self::patch_error(&shown(), &why));
         }
@@ -199,7 +199,7 @@ impl Call<'_> {
             )));
         }
         if !matches!(version, "" | "autoscaling/v1") || !matches!(kind, "" | "Scale") {
-            return Err(self.not_of_kind(BodyKind::SCALE, version, kind));
+            return Err(not_of_kind(BodyKind::SCALE, (version, kind), &scale));
         }
         let known = schema::builtin("autoscaling", "v1", "Scale").unwrap_or_default();
         schema::check_types(&known, &scale).map_err(|why| {
@@ -233,7 +233,7 @@ impl Call<'_> {
         let (given_group, _) = given_version.split_once('/').unwrap_or(("", given_version));
         let is_other_version = !given_version.is_empty() && given_group != group;
         if is_other_version || !(given_kind.is_empty() || given_kind == kind) {
-            return Err(self.not_of_kind(wanted, given_version, given_kind));
+            return Err(not_of_kind(wanted, (given_version, given_kind), &value));
         }
         let bad_body = |why: &str| {
             ApiError::bad_request(format!(
@@ -254,28 +254,6 @@ impl Call<'_> {
         }
         schema::normalize(&known, &mut value, schema::Empties::Kept);
         Ok(value)
-    }
-
-    /// 400 for a body of another kind than the subresource takes.
-    fn not_of_kind(&self, wanted: BodyKind, version: &str, kind: &str) -> ApiError {
-        let (_, short) = version.split_once('/').unwrap_or(("", version));
-        let why = self.kind_problem(wanted, version, kind);
-        let wanted = wanted.kind;
-        ApiError::bad_request(format!("{kind} in version {short:?} cannot be handled as a {wanted}: {why}"))
-    }
-
-    /// Why a body of another kind is not taken.
-    fn kind_problem(&self, wanted: BodyKind, version: &str, kind: &str) -> String {
-        let (group, short) = version.split_once('/').unwrap_or(("", version));
-        let (package, wanted) = (internal_group(wanted.group), wanted.kind);
-        if self.registry.catalog().by_kind(group, short, kind).next().is_some() {
-            format!("converting ({short}.{kind}) to ({package}.{wanted}): unknown conversion")
-        } else {
-            format!(
-                "no kind {kind:?} is registered for version {version:?} in scheme \
-                 \"pkg/api/legacyscheme/scheme.go:30\""
-            )
-        }
     }
 
     pub(crate) fn scale_of(&self, object: &Value) -> Result<Value, ApiError> {
@@ -497,4 +475,12 @@ fn delete_options(value: Option<&Value>) -> DeleteOptions {
             .collect(),
         ignore_store_read_error: value.get(UNSAFE_DELETION).and_then(Value::as_bool).unwrap_or_default(),
     }
+}
+
+/// Returns the error 400 about a body of another kind than the subresource takes.
+fn not_of_kind(wanted: BodyKind, (version, kind): (&str, &str), body: &Value) -> ApiError {
+    let (_, short) = version.split_once('/').unwrap_or(("", version));
+    let why = schema::problem_of_other_kind((wanted.group, wanted.kind), (version, kind), body);
+    let wanted = wanted.kind;
+    ApiError::bad_request(format!("{kind} in version {short:?} cannot be handled as a {wanted}: {why}"))
 }

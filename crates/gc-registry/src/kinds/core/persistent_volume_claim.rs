@@ -101,7 +101,7 @@ impl Kind for PersistentVolumeClaim {
     }
 
     fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
-        Self::validate(new, report);
+        claims::changed_spec(&new.get("spec"), &old.get("spec"), report);
         update(new, old, report);
     }
 

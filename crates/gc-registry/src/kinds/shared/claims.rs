@@ -59,8 +59,22 @@ pub(crate) fn access_modes(field: &Field<'_, '_>, report: &mut Report) {
     }
 }
 
-/// The spec of a claim.
+/// Checks the spec of a new claim.
 pub(crate) fn spec(field: &Field<'_, '_>, report: &mut Report) {
+    spec_with(field, data_source, report);
+}
+
+/// Checks the spec of a claim that exists. Upstream accepts any API group in its sources if one of them had a group before.
+pub(crate) fn changed_spec(field: &Field<'_, '_>, old: &Field<'_, '_>, report: &mut Report) {
+    let has_group = |name: &str| old.get(name).get("apiGroup").is_set();
+    if has_group("dataSource") || has_group("dataSourceRef") {
+        spec_with(field, data_source_of_any_group, report);
+    } else {
+        spec(field, report);
+    }
+}
+
+fn spec_with(field: &Field<'_, '_>, data_source: fn(&Field<'_, '_>, &mut Report), report: &mut Report) {
     let modes = field.get("accessModes");
     if modes.is_empty() {
         report.required(&modes, "at least 1 access mode is required");
@@ -109,20 +123,24 @@ pub(crate) fn spec(field: &Field<'_, '_>, report: &mut Report) {
 }
 
 fn data_source(field: &Field<'_, '_>, report: &mut Report) {
+    data_source_of_any_group(field, report);
+    let group = field.get("apiGroup");
+    if !group.text().is_empty() {
+        report.each(&group, dns_subdomain(group.text()));
+    }
+}
+
+fn data_source_of_any_group(field: &Field<'_, '_>, report: &mut Report) {
     for name in ["name", "kind"] {
         if field.text_of(name).is_empty() {
             report.required(&field.get(name), "");
         }
     }
-    let group = field.get("apiGroup");
-    if group.text().is_empty() && field.text_of("kind") != "PersistentVolumeClaim" {
+    if field.text_of("apiGroup").is_empty() && field.text_of("kind") != "PersistentVolumeClaim" {
         report.invalid_text(
             field,
             field.text_of("kind"),
             "must be 'PersistentVolumeClaim' when referencing the default apiGroup",
         );
-    }
-    if !group.text().is_empty() {
-        report.each(&group, dns_subdomain(group.text()));
     }
 }
