@@ -58,9 +58,11 @@ pub(super) fn complete_addresses(service: &mut Value, old: Option<&Value>) {
         {
             put(service, &ONE, before.clone());
         }
+        // Even beside another single address: the comparison below then replaces them, or validation refuses the change.
+        keep_all(service, old);
+    } else if text(service, &ONE) == text(old, &ONE) {
         keep_all(service, old);
     }
-    keep_all(service, old);
     let (one, before) = (text(service, &ONE).to_owned(), text(old, &ONE));
     if one != before && list(service, &ALL) == list(old, &ALL) {
         // Changing the one implies changing the other.
@@ -72,12 +74,11 @@ pub(super) fn complete_addresses(service: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// Keeping the one address keeps all of them.
+/// Takes the addresses of the stored Service over if none are given.
 fn keep_all(service: &mut Value, old: &Value) {
     let path = ["spec", "clusterIPs"];
     let before = list(old, &path);
-    let is_kept = text(service, &["spec", "clusterIP"]) == text(old, &["spec", "clusterIP"]);
-    if is_kept && !before.is_empty() && list(service, &path).is_empty() {
+    if !before.is_empty() && list(service, &path).is_empty() {
         put(service, &path, before.into());
     }
 }
