@@ -13,6 +13,11 @@ use gc_sim::small::{Plan, explore};
 use gc_sim::story::Story;
 use gc_sim::workloads;
 use gc_sim::world::Options;
+use mimalloc::MiMalloc;
+
+/// Worlds are made of many small objects.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 const USAGE: &str = "\
 Simulated worlds that try to make the collector delete the wrong thing.
@@ -236,6 +241,7 @@ fn many(seeds: &Range<u64>, arguments: &Arguments) -> bool {
         println!("  {count:>9} {what}");
     }
     println!("not judged: {:?}", summary.exemptions);
+    println!("digest {:016x}", summary.digest);
     succeeded
 }
 

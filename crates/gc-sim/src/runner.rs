@@ -87,6 +87,8 @@ pub struct Summary {
     pub exemptions: Exemptions,
     /// See [`Report`].
     pub happened: std::collections::BTreeMap<&'static str, u64>,
+    /// A number that two runs of the same seeds share only if all their worlds were alike.
+    pub digest: u64,
     /// The seeds that failed, and how.
     pub failures: Vec<(u64, Violation)>,
 }
@@ -98,6 +100,9 @@ impl Summary {
         self.events += report.events;
         self.requests += report.requests;
         self.collected += report.collected;
+        // Whichever thread ran it, and in whichever order.
+        let seed_bits = u32::try_from(seed % u64::from(u64::BITS)).unwrap_or_default();
+        self.digest = self.digest.wrapping_add(report.digest.rotate_left(seed_bits));
         self.exemptions.add(&report.exemptions);
         for (what, count) in report.happened {
             *self.happened.entry(what).or_default() += count;
@@ -113,6 +118,7 @@ impl Summary {
         self.events += other.events;
         self.requests += other.requests;
         self.collected += other.collected;
+        self.digest = self.digest.wrapping_add(other.digest);
         self.exemptions.add(&other.exemptions);
         for (what, count) in other.happened {
             *self.happened.entry(what).or_default() += count;

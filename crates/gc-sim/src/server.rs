@@ -16,7 +16,7 @@ use gc_registry::storage::{
     Transaction, WatchItem, WatchStream,
 };
 use gc_registry::watch::Watch;
-use gc_registry::{Config, Registry};
+use gc_registry::{CompiledDefinitions, Config, Registry};
 use gc_store::MemoryStorage;
 use serde_json::{Value, json};
 
@@ -126,6 +126,9 @@ static BEGINNING: LazyLock<Vec<Transaction>> = LazyLock::new(|| {
     server.storage.log()
 });
 
+/// Every world has the same definitions.
+static COMPILED: LazyLock<Arc<CompiledDefinitions>> = LazyLock::new(Arc::default);
+
 /// A waker that wakes nothing: everything here is polled.
 pub(crate) fn polled() -> Context<'static> {
     Context::from_waker(Waker::noop())
@@ -154,7 +157,8 @@ impl Server {
 
     fn open(storage: &Arc<RecordedStore>, newest: Revision) -> (Registry, Box<dyn WatchStream>) {
         let shared: Arc<dyn Storage> = Arc::clone(storage) as Arc<dyn Storage>;
-        let registry = match Registry::open(shared, Config::default()) {
+        let config = Config { compiled_definitions: Some(Arc::clone(&COMPILED)), ..Config::default() };
+        let registry = match Registry::open(shared, config) {
             Ok(registry) => registry,
             Err(error) => panic!("a registry over a memory store opens: {error}"),
         };
