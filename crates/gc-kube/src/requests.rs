@@ -10,8 +10,10 @@ use gc_types::{ObjectKey, Outcome, Request, ResourceInfo};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, Method, StatusCode};
 use http_body_util::Full;
+use serde_json::Value;
 
 use crate::connection::{self, ApiClient};
+use crate::discovery::{DiscoveryError, discover};
 use crate::resources::{ResourceTable, Route};
 use crate::watcher::retry_after;
 use crate::wire::interner::Interner;
@@ -175,6 +177,78 @@ impl gc_controller::requests::Answer for Answer<'_> {
 #[must_use]
 pub fn answered_status(answer: &connection::Answer) -> Option<Status> {
     decoded_status(Encoding::of_content_type(answer.head.headers.get(CONTENT_TYPE)), &answer.body)
+}
+
+/// Result of reading one object as JSON.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ObjectAnswer {
+    /// The object that was asked for.
+    Found(Value),
+    /// The server proves that there is none.
+    Absent,
+    /// Anything else: a refusal, a 404 of a gateway, the answer to another request. It says nothing about the object.
+    Doubtful,
+}
+
+/// Judges the answer to a read or a write of one object in JSON. A success counts only with the kind and the name that were asked for,
+/// a 404 only if it proves the absence of that object.
+#[must_use]
+pub fn answered_object(answer: &connection::Answer, asked: &RequestedObject<'_>) -> ObjectAnswer {
+    let status = answer.head.status;
+    if status == StatusCode::NOT_FOUND
+        && answered_status(answer).is_some_and(|status| status.proves_absence(asked))
+    {
+        return ObjectAnswer::Absent;
+    }
+    match serde_json::from_slice::<Value>(&answer.body) {
+        Ok(found)
+            if status.is_success()
+                && found["kind"] == *asked.kind
+                && found["metadata"]["name"] == *asked.name =>
+        {
+            ObjectAnswer::Found(found)
+        }
+        _ => ObjectAnswer::Doubtful,
+    }
+}
+
+/// Reason for which it is not certain that a resource is not served.
+#[derive(Debug, thiserror::Error)]
+pub enum UnservedDoubt {
+    /// Discovery failed.
+    #[error("discovery failed")]
+    Failed(#[from] DiscoveryError),
+    /// The group of the resource could not be seen.
+    #[error("discovery does not tell about {0}")]
+    Unclear(String),
+    /// It lacks what every API server serves.
+    #[error("discovery is incomplete")]
+    Incomplete,
+    /// It names the resource.
+    #[error("discovery names {0}")]
+    Served(String),
+}
+
+/// Confirms that a 404 to a list means that the server does not serve the resource. A Status that names the resource proves it; an API
+/// server without the group answers with a page of text, as any gateway would, so that its discovery has to confirm that.
+pub async fn confirm_unserved(
+    client: &ApiClient,
+    answer: &connection::Answer,
+    (group, resource, kind): (&str, &str, &str),
+) -> Result<(), UnservedDoubt> {
+    if answered_status(answer).is_some_and(|status| status.proves_unserved(group, resource, kind)) {
+        return Ok(());
+    }
+    let found = discover(client).await?;
+    if found.is_unclear(group) {
+        return Err(UnservedDoubt::Unclear(group.to_owned()));
+    }
+    let serves = |group: &str, resource: &str| found.resources.contains_key(&(group.into(), resource.into()));
+    let has_groups = found.resources.keys().any(|(group, _)| !group.is_empty());
+    if !serves("", "nodes") || !has_groups {
+        return Err(UnservedDoubt::Incomplete);
+    }
+    if serves(group, resource) { Err(UnservedDoubt::Served(resource.to_owned())) } else { Ok(()) }
 }
 
 fn decoded_status(encoding: Encoding, body: &[u8]) -> Option<Status> {

@@ -1,10 +1,9 @@
 //! Single requests to the API server.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use gc_kube::connection::Answer;
-use gc_kube::discovery::discover;
-use gc_kube::requests::{RequestedObject, answered_status};
+use gc_kube::requests::{ObjectAnswer, RequestedObject, answered_object, confirm_unserved};
 use gc_kube::{ApiClient, push_segment};
 use gc_types::api_path;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -82,26 +81,23 @@ impl ReadTarget<'_> {
 /// Reads an object; `None` if the server proves that there is no such one. Any other 404, such as that of a gateway, is an
 /// error, and so is another object.
 pub(crate) async fn read(client: &ApiClient, target: &ReadTarget<'_>) -> Result<Option<Value>> {
-    let (path, asked) = (target.path(), &target.object);
+    let path = target.path();
     let answer = get(client, &path).await?;
-    if answer.head.status == StatusCode::NOT_FOUND {
-        let status = answered_status(&answer);
-        ensure!(
-            status.is_some_and(|status| status.proves_absence(asked)),
-            "{path}: 404, but not from an API server, or about something else"
-        );
-        return Ok(None);
+    match answered_object(&answer, &target.object) {
+        ObjectAnswer::Found(found) => return Ok(Some(found)),
+        ObjectAnswer::Absent => return Ok(None),
+        ObjectAnswer::Doubtful => {}
     }
-    ensure!(answer.head.status.is_success(), "{path}: {}", answer.head.status);
-    let found: Value = serde_json::from_slice(&answer.body).with_context(|| format!("cannot read {path}"))?;
-    let is_asked = found["kind"] == *asked.kind && found["metadata"]["name"] == *asked.name;
-    ensure!(is_asked, "{path} was not answered with that object");
-    Ok(Some(found))
+    let status = answer.head.status;
+    ensure!(
+        status != StatusCode::NOT_FOUND,
+        "{path}: 404, but not from an API server, or about something else"
+    );
+    ensure!(status.is_success(), "{path}: {status}");
+    bail!("{path} was not answered with that object");
 }
 
 /// Reads a list of a custom resource, which `query` limits; `None` if the server proves that it does not serve the resource.
-///
-/// An API server answers with a page of text then, as any gateway would, so that its discovery has to confirm it.
 pub(crate) async fn list(
     client: &ApiClient,
     (group, version, resource, kind): (&str, &str, &str, &str),
@@ -110,11 +106,8 @@ pub(crate) async fn list(
     let path = format!("{}/{resource}?{query}", api_path(group, version));
     let answer = get(client, &path).await?;
     if answer.head.status == StatusCode::NOT_FOUND {
-        let status = answered_status(&answer);
-        if !status.is_some_and(|status| status.proves_unserved(group, resource, kind)) {
-            let unserved = is_unserved(client, group, resource).await;
-            unserved.with_context(|| format!("{path}: 404, but it is not certain that there is none"))?;
-        }
+        let unserved = confirm_unserved(client, &answer, (group, resource, kind)).await;
+        unserved.with_context(|| format!("{path}: 404, but it is not certain that there is none"))?;
         return Ok(None);
     }
     ensure!(answer.head.status.is_success(), "{path}: {}", answer.head.status);
@@ -124,17 +117,6 @@ pub(crate) async fn list(
         "{path} was not answered with a list of {resource}"
     );
     Ok(Some(list))
-}
-
-/// Fails unless discovery shows what every API server serves, and not this resource.
-async fn is_unserved(client: &ApiClient, group: &str, resource: &str) -> Result<()> {
-    let found = discover(client).await.context("discovery failed")?;
-    ensure!(!found.is_unclear(group), "discovery does not tell about {group}");
-    let serves = |group: &str, resource: &str| found.resources.contains_key(&(group.into(), resource.into()));
-    let has_groups = found.resources.keys().any(|(group, _)| !group.is_empty());
-    ensure!(serves("", "nodes") && has_groups, "discovery is incomplete");
-    ensure!(!serves(group, resource), "discovery names {resource}");
-    Ok(())
 }
 
 async fn get(client: &ApiClient, path: &str) -> Result<Answer> {

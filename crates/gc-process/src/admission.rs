@@ -3,6 +3,7 @@
 
 use gc_collectors::permissions::Controller;
 use gc_kube::ApiClient;
+use gc_kube::requests::confirm_unserved;
 use http::{Method, StatusCode};
 use serde_json::Value;
 
@@ -21,6 +22,10 @@ const POLICIES: [(Controller, &str, &str); 2] = [
         "whoever may write a RetentionPolicy reads and deletes objects of every kind",
     ),
 ];
+
+/// Group, plural name and kind of what binds such a policy.
+const BINDINGS: (&str, &str, &str) =
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding");
 
 /// A controller whose policy is not installed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,18 +53,26 @@ impl UnguardedController {
 pub async fn unguarded(client: &ApiClient, enabled: &[Controller]) -> Vec<UnguardedController> {
     let mut found = Vec::new();
     for (controller, policy, danger) in POLICIES.into_iter().filter(|row| enabled.contains(&row.0)) {
-        // The controllers may list everything; none of them needs to get.
-        let bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
-        let path = format!("{bindings}?fieldSelector=metadata.name%3D{policy}");
-        let Ok(answer) = client.call(preflight::request(Method::GET, &path, None)).await else { continue };
-        let list: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        let is_absent = list["items"].as_array().is_some_and(Vec::is_empty);
-        // A server before Kubernetes 1.30 has no such policies.
-        if is_absent || answer.head.status == StatusCode::NOT_FOUND {
+        if is_unbound(client, policy).await {
             found.push(UnguardedController { controller: controller.name(), policy, danger });
         }
     }
     found
+}
+
+/// Reports whether a policy is certainly not bound.
+async fn is_unbound(client: &ApiClient, policy: &str) -> bool {
+    let (group, resource, kind) = BINDINGS;
+    // The controllers may list everything; none of them needs to get.
+    let path = format!("/apis/{group}/v1/{resource}?fieldSelector=metadata.name%3D{policy}");
+    let Ok(answer) = client.call(preflight::request(Method::GET, &path, None)).await else { return false };
+    // A server before Kubernetes 1.30 has no such policies; a gateway that does not reach its server says the same.
+    if answer.head.status == StatusCode::NOT_FOUND {
+        return confirm_unserved(client, &answer, BINDINGS).await.is_ok();
+    }
+    let list: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let is_list = answer.head.status.is_success() && list["kind"].as_str() == Some(&format!("{kind}List"));
+    is_list && list["items"].as_array().is_some_and(Vec::is_empty)
 }
 
 /// Warns of controllers without their policy. On a server of `kubegc up`, which has the rules built in, the warning means nothing:
@@ -73,6 +86,11 @@ pub async fn warn_of_unguarded(client: &ApiClient, enabled: &[Controller]) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body_util::Full;
+    use serde_json::json;
 
     use super::*;
     use gc_embedded::apiserver::{self, ServerOptions};
@@ -97,5 +115,53 @@ mod tests {
         }
         assert_eq!(unguarded(&client, &enabled).await, []);
         server.shutdown().await;
+    }
+
+    /// Answers every path with this, and discovery with documents of these groups.
+    async fn is_unbound_after(code: u16, body: &str, groups: Option<&[&str]>) -> bool {
+        let version = |group: &str, resource: &str, kind: &str| {
+            json!({"metadata": {"name": group}, "versions": [{"version": "v1", "freshness": "Current", "resources": [
+                {"resource": resource, "responseKind": {"kind": kind}, "scope": "Cluster", "verbs": ["list"]}]}]})
+        };
+        let list = |items: &[Value]| json!({"kind": "APIGroupDiscoveryList", "items": items}).to_string();
+        let named: Option<Vec<Value>> =
+            groups.map(|groups| groups.iter().map(|group| version(group, "things", "Thing")).collect());
+        let (core, named) = (list(&[version("", "nodes", "Node")]), named.map(|named| list(&named)));
+        let other = body.to_owned();
+        let client = ApiClient::in_process(move |request: Request<Full<Bytes>>| {
+            let (code, body) = match (request.uri().path(), &named) {
+                ("/api", Some(_)) => (200, core.clone()),
+                ("/apis", Some(named)) => (200, named.clone()),
+                _ => (code, other.clone()),
+            };
+            let response = Response::builder().status(code).header("content-type", "application/json");
+            let response = response.body(Full::new(Bytes::from(body))).unwrap();
+            async move { response }
+        });
+        is_unbound(&client, "kubegc-expiry-needs-delete").await
+    }
+
+    /// The 404 of a gateway, and a success that is not the list, are no reason to warn.
+    #[tokio::test]
+    async fn only_an_api_server_proves_that_a_policy_is_unbound() {
+        let (group, resource, kind) = BINDINGS;
+        let list = |kind: &str| json!({"kind": format!("{kind}List"), "items": []}).to_string();
+        let text = "404 page not found\n";
+        let status =
+            json!({"kind": "Status", "reason": "NotFound", "details": {"group": group, "kind": resource}})
+                .to_string();
+        for (code, body, groups, is_proven) in [
+            (200, list(kind), None, true),
+            (200, list("ConfigMap"), None, false),
+            (200, json!({"items": []}).to_string(), None, false),
+            (200, "{}".to_owned(), None, false),
+            (503, list(kind), None, false),
+            (404, status, None, true),
+            (404, text.to_owned(), None, false),
+            (404, text.to_owned(), Some(&[][..]), false),
+            (404, text.to_owned(), Some(&["apps"][..]), true),
+        ] {
+            assert_eq!(is_unbound_after(code, &body, groups).await, is_proven, "{code} {body} {groups:?}");
+        }
     }
 }

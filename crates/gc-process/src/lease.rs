@@ -6,6 +6,8 @@ pub mod orders;
 mod orders_file;
 
 use clap::Args;
+use gc_kube::connection::Answer;
+use gc_kube::requests::{ObjectAnswer, RequestedObject, answered_object};
 
 /// The name and the namespace of the Lease unless flags say otherwise.
 const LEASE_NAME: &str = "kubegc-garbage-collector";
@@ -35,6 +37,14 @@ impl LeaseName {
 
     pub(crate) fn path(&self) -> String {
         format!("{}/{}", self.collection(), self.name)
+    }
+
+    /// Judges the answer to a request about the Lease. A 404 that proves nothing, and what is not this Lease, are doubtful: the answer of
+    /// a gateway ends no pause.
+    pub(crate) fn answered(&self, answer: &Answer) -> ObjectAnswer {
+        let Self { namespace, name } = self;
+        let (group, resource, kind) = ("coordination.k8s.io", "leases", "Lease");
+        answered_object(answer, &RequestedObject { group, resource, kind, namespace, name })
     }
 }
 

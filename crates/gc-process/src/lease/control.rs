@@ -28,7 +28,7 @@ use std::time::Duration;
 use anyhow::bail;
 use gc_kube::breaker::{Breaker, BreakerOptions, SharedBreaker, Trip};
 use gc_kube::connection::Answer;
-use gc_kube::requests::{RequestedObject, answered_status};
+use gc_kube::requests::ObjectAnswer;
 use gc_kube::{ApiClient, ObjectNews, QUEUED_BATCHES, watch_object};
 use gc_types::{Gvr, ResourceId, ResourceInfo, Scope};
 use http::{Method, StatusCode};
@@ -512,35 +512,17 @@ fn refused(verb: &str, lease: &LeaseName, answer: &Answer) -> anyhow::Error {
     }
 }
 
-/// Reads the Lease; `None` if the server proves that there is none. The answer of a gateway ends no pause: another 404, and
-/// what is not this Lease, are errors.
+/// Reads the Lease; `None` if the server proves that there is none.
 pub async fn read(client: &ApiClient, lease: &LeaseName) -> anyhow::Result<Option<Value>> {
     let answer = client.call(preflight::request(Method::GET, &lease.path(), None)).await?;
-    if is_absent(&answer, lease) {
-        return Ok(None);
+    match lease.answered(&answer) {
+        ObjectAnswer::Found(found) => Ok(Some(found)),
+        ObjectAnswer::Absent => Ok(None),
+        ObjectAnswer::Doubtful if answer.head.status.is_success() => {
+            bail!("get lease: the answer is not the lease {lease}")
+        }
+        ObjectAnswer::Doubtful => Err(refused("get", lease, &answer)),
     }
-    if !answer.head.status.is_success() {
-        return Err(refused("get", lease, &answer));
-    }
-    match answered_lease(&answer, lease) {
-        Some(found) => Ok(Some(found)),
-        None => bail!("get lease: the answer is not the lease {lease}"),
-    }
-}
-
-/// Reports whether an answer proves that there is no such Lease, by R-3.
-pub(super) fn is_absent(answer: &Answer, lease: &LeaseName) -> bool {
-    let LeaseName { namespace, name } = lease;
-    let asked =
-        RequestedObject { group: "coordination.k8s.io", resource: "leases", kind: "Lease", namespace, name };
-    answer.head.status == StatusCode::NOT_FOUND
-        && answered_status(answer).is_some_and(|status| status.proves_absence(&asked))
-}
-
-/// The Lease of this name that an answer is; `None` if it is something else.
-pub(super) fn answered_lease(answer: &Answer, lease: &LeaseName) -> Option<Value> {
-    let found: Value = serde_json::from_slice(&answer.body).ok()?;
-    (found["kind"] == "Lease" && found["metadata"]["name"] == *lease.name).then_some(found)
 }
 
 /// Creates a Lease without a holder and without orders, unless there is one: orders are annotations, and `kubectl annotate`

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use gc_kube::ApiClient;
 use gc_kube::connection::{Answer, RequestError};
 use gc_kube::election::{After, Ask, Election, Record, Reply, Round};
+use gc_kube::requests::ObjectAnswer;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::LeaseName;
-use super::control::{Control, PAGES_ADDRESS, PAGES_AUTHORITY, answered_lease, is_absent};
+use super::control::{Control, PAGES_ADDRESS, PAGES_AUTHORITY};
 use crate::preflight::ForbiddenRequest;
 
 /// Jitter: candidates read the Lease up to this much later than the retry period says.
@@ -332,10 +333,9 @@ impl Candidate {
             Ok(answer) => answer,
             Err(error) => return Ok(Reply::Failed(error.to_string())),
         };
+        let answered = self.options.lease.answered(&answer);
         match (answer.head.status, ask) {
-            (StatusCode::NOT_FOUND, Ask::Read) if is_absent(&answer, &self.options.lease) => {
-                return Ok(Reply::Missing);
-            }
+            (_, Ask::Read) if answered == ObjectAnswer::Absent => return Ok(Reply::Missing),
             // Another candidate was faster: what it wrote is seen the next time.
             (StatusCode::CONFLICT, Ask::Create(_) | Ask::Replace(_)) => {
                 return Ok(Reply::Failed("a conflict".into()));
@@ -347,7 +347,7 @@ impl Candidate {
             }
             _ => return self.refused(verb, &answer),
         }
-        let Some(lease) = answered_lease(&answer, &self.options.lease) else {
+        let ObjectAnswer::Found(lease) = answered else {
             return Ok(Reply::Failed("the answer is not the lease".into()));
         };
         self.saw(&lease);
