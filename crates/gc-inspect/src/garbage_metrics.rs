@@ -1,7 +1,7 @@
 //! Metrics of unused objects: the answer of `kubegc garbage`, computed at an interval that a flag sets.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gc_explain::garbage::Report;
 use gc_kube::ApiClient;
@@ -13,11 +13,10 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use crate::garbage;
 use crate::gather::{self, Gatherer, Scope};
+use crate::repeated::{Pauses, look_repeatedly};
 
 /// Minimum interval between two scans: each reads every object that may use another.
 pub const SHORTEST_INTERVAL: Duration = Duration::from_mins(1);
-/// Minimum pause between two scans, as a multiple of the last one's duration.
-const REST_FACTOR: u32 = 9;
 /// Interval at which a standby checks whether it leads by now.
 const STANDBY_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum duration of a scan.
@@ -113,16 +112,8 @@ impl GarbageMetrics {
 
     /// Scans repeatedly until dropped, while these collectors act, so that only the leader pays for it.
     pub async fn follow(self, client: ApiClient, interval: Duration, acts: impl Fn() -> bool) {
-        loop {
-            if acts() {
-                let begun = Instant::now();
-                self.look(&client).await;
-                tokio::time::sleep(interval.max(begun.elapsed() * REST_FACTOR)).await;
-            } else {
-                self.clear();
-                tokio::time::sleep(STANDBY_PAUSE).await;
-            }
-        }
+        let pauses = Pauses { acting: interval, standby: STANDBY_PAUSE };
+        look_repeatedly(pauses, acts, || self.look(&client), || self.clear()).await;
     }
 
     async fn look(&self, client: &ApiClient) {

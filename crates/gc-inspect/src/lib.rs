@@ -26,6 +26,7 @@ mod probe;
 pub mod protect;
 pub mod release;
 mod removed_type;
+mod repeated;
 mod requester;
 pub mod resident;
 pub mod sources;

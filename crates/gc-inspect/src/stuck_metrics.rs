@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gc_explain::stuck::{Code, Row};
 use gc_kube::{ApiClient, Clock};
@@ -13,13 +13,12 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
+use crate::repeated::{Pauses, look_repeatedly};
 use crate::resident::Resident;
 use crate::stuck;
 
-/// Minimum pause between two checks,
+/// Minimum pause between two checks.
 const CHECK_PERIOD: Duration = Duration::from_mins(1);
-/// and minimum multiple of the last check's duration: however large the cluster, checks cost a bounded share of one core.
-const REST_FACTOR: u32 = 9;
 /// Maximum duration of a check.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -85,17 +84,10 @@ impl StuckMetrics {
 
     /// Checks repeatedly until dropped, while these collectors act; other processes report on what they collect.
     pub async fn follow(self, watched: WatchedCluster, acts: impl Fn() -> bool) {
-        let mut rest = CHECK_PERIOD;
-        loop {
-            tokio::time::sleep(rest).await;
-            let begun = Instant::now();
-            if acts() {
-                self.check(&watched).await;
-            } else {
-                self.show(&[], Timestamp(0));
-            }
-            rest = CHECK_PERIOD.max(begun.elapsed() * REST_FACTOR);
-        }
+        // At first, the graph knows nothing.
+        tokio::time::sleep(CHECK_PERIOD).await;
+        let pauses = Pauses { acting: CHECK_PERIOD, standby: CHECK_PERIOD };
+        look_repeatedly(pauses, acts, || self.check(&watched), || self.show(&[], Timestamp(0))).await;
     }
 
     async fn check(&self, watched: &WatchedCluster) {
