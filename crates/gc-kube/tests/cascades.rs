@@ -183,6 +183,29 @@ async fn a_background_cascade_costs_one_read_of_its_owner() {
     assert_eq!(cascade, BTreeMap::from([("delete", DEPENDENTS), ("get", 1)]));
 }
 
+/// The worst case of the read that confirms what a watch reports: each owner has one dependent, and somebody else deletes all owners. Each
+/// costs one read beside the deletion of its dependent, and never more reads at a time than the concurrency limit allows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn owners_with_one_dependent_each_cost_a_read_each() {
+    const OWNERS: usize = 500;
+    let world = World::start(none).await;
+    for number in 0..OWNERS {
+        let uid = world.create("default", &format!("owner-{number}"), None).await;
+        let dependent = format!("cascade-{number}");
+        world.create("default", &dependent, Some((&format!("owner-{number}"), &uid))).await;
+    }
+    world.collect().await;
+    for number in 0..OWNERS {
+        world.delete("default", &format!("owner-{number}"), "Background").await;
+    }
+    world.until("cascade-", 0).await;
+    let asked = world.asked.lock().unwrap().clone();
+    let most = world.reading[1].load(Ordering::SeqCst);
+    println!("{OWNERS} owners of one object each: {asked:?}, at most {most} reads at a time");
+    assert_eq!(asked, BTreeMap::from([("delete", OWNERS), ("get", OWNERS)]));
+    assert!(most <= ConcurrencyOptions::default().largest, "{most}");
+}
+
 /// After a start, references to owners that are gone cost one live read for each owner, whatever it owns, and no more at a time than the
 /// concurrency limit allows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
