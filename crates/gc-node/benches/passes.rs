@@ -160,7 +160,9 @@ async fn log_folders(number: usize, by_agent: bool) -> Duration {
     let old = SystemTime::now() - Duration::from_hours(2);
     let folders: Vec<PathBuf> = (0..number)
         .map(|number| {
-            let folder = logs.join(format!("default_pod-{number}_uid-{number}"));
+            // What does not look like the UID of a pod belongs to none, and stays.
+            let uid = format!("00000000-0000-4000-8000-{number:012}");
+            let folder = logs.join(format!("default_pod-{number}_{uid}"));
             std::fs::create_dir_all(folder.join("main")).unwrap();
             for file in 0..FILES {
                 std::fs::write(folder.join(format!("main/{file}.log")), "a line\n").unwrap();
