@@ -2,11 +2,14 @@
 
 pub(crate) mod aggregated;
 pub(crate) mod fairness;
+pub(crate) mod readings;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use gc_registry::api::{ListOptions, Operation, RequestTarget, ResponseBody};
 use gc_registry::error::ApiError;
+use gc_registry::object::Object;
 use serde_json::Value;
 
 use crate::state::State;
@@ -32,12 +35,22 @@ pub(crate) fn list(state: &State, group: &str, resource: &str) -> Result<Vec<Val
 
 /// Lists the objects of a collection.
 pub(crate) fn list_at(state: &State, target: &RequestTarget) -> Result<Vec<Value>, ApiError> {
+    values(&objects_at(state, target)?)
+}
+
+/// Lists the objects of a collection as they are stored.
+pub(crate) fn objects_at(state: &State, target: &RequestTarget) -> Result<Vec<Arc<Object>>, ApiError> {
     let operation = Operation::List(ListOptions::default());
     let answer = state.as_server("", |registry, context| registry.handle(target, operation, context))?;
     let ResponseBody::List(list) = answer.body else {
         return Err(ApiError::internal("a list was not answered with a list"));
     };
-    list.items.iter().map(|item| Ok((**item.value()?).clone())).collect()
+    Ok(list.items)
+}
+
+/// Decodes objects.
+pub(crate) fn values(objects: &[Arc<Object>]) -> Result<Vec<Value>, ApiError> {
+    objects.iter().map(|object| object.to_value()).collect()
 }
 
 /// Restarts `follow` whenever it ends, for as long as the server runs.

@@ -42,6 +42,7 @@ pub use auth::sessions::{
 pub use auth::tls_settings::{TlsSettingError, TlsSettings};
 pub use auth::tokens::TokenSettings;
 pub use exposition::exposition;
+pub use follow::readings::SharedReadings;
 pub use metrics::catalogues;
 pub use server::config::{AccessConfig, ClusterConfig, ServerConfig};
 pub use server::in_process::{InProcess, WeakInProcess};

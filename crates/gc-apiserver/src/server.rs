@@ -217,10 +217,13 @@ async fn bootstrap(
         health::check_once(&starting);
         made.map(|()| peers.map(|peers| Arc::new(Mutex::new(Some(peers.begin(&starting))))))
     };
-    tokio::task::spawn_blocking(bootstrapping)
-        .await
-        .unwrap_or_else(|failure| Err(ApiError::internal(failure)))
-        .map_err(StartError::Bootstrap)
+    // Webhooks are waited for on threads that may block.
+    let made = if state.registry.blocks() == Blocking::Never && !state.registry.calls_outside() {
+        bootstrapping()
+    } else {
+        run_blocking(bootstrapping).await
+    };
+    made.map_err(StartError::Bootstrap)
 }
 
 /// Starts the background tasks of a server. Roles, flow schemas and APIServices have been read once this returns.
@@ -285,6 +288,7 @@ async fn load_keys(
     hosts: Vec<String>,
     registry: &Arc<Registry>,
 ) -> Result<(Pki, FrontProxy), PkiError> {
+    let is_in_memory = config.data_dir.is_none() && config.cluster.is_none();
     let (config, registry) = (config.clone(), Arc::clone(registry));
     let load = move || {
         let now = jiff::Timestamp::now();
@@ -302,6 +306,9 @@ async fn load_keys(
         };
         Ok((pki.with(&config.keys)?, front_proxy))
     };
+    if is_in_memory {
+        return load();
+    }
     // The store, and the lock of a shared folder, may block.
     match tokio::task::spawn_blocking(load).await {
         Ok(loaded) => loaded,

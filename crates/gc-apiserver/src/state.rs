@@ -19,6 +19,7 @@ use crate::api_documents::openapi::OpenApi;
 use crate::auth::access::Access;
 use crate::deadline::Caller;
 use crate::exchange::watching::FrameCache;
+use crate::follow::readings::SharedReadings;
 use crate::metrics::Metrics;
 use crate::state::extension::Extension;
 use crate::state::facts::Facts;
@@ -91,6 +92,11 @@ pub(crate) struct State {
     pub(crate) clients: Arc<Clients>,
     /// Source of random bits.
     pub(crate) random: SystemRandom,
+    /// Readings that the servers of this process share.
+    pub(crate) readings: Option<Arc<SharedReadings>>,
+    /// True if the server listened nowhere at its start. A long list delays only its own process then, and a thread for each list
+    /// would cost more than most lists do.
+    pub(crate) is_for_its_process: bool,
 }
 
 impl State {
@@ -176,7 +182,8 @@ impl State {
     ) -> Result<T, ApiError> {
         let on_the_spot = match (self.registry.blocks(), weight) {
             (Blocking::Never, Weight::Read | Weight::Write) | (Blocking::OnCommit, Weight::Read) => true,
-            (_, Weight::ReadMany | Weight::WriteLarge | Weight::WriteMany)
+            (Blocking::Never, Weight::ReadMany) => self.is_for_its_process,
+            (_, Weight::ReadMany | Weight::ReadConverted | Weight::WriteLarge | Weight::WriteMany)
             | (Blocking::OnCommit | Blocking::Always, _) => false,
         };
         // Calls to webhooks wait, so they belong on threads that may block.

@@ -160,8 +160,10 @@ impl Drop for WatchPlace {
 pub(crate) enum Weight {
     /// Reads one object.
     Read,
-    /// Reads many objects, which may take milliseconds of computation, or waits for a webhook.
+    /// Reads many objects, which may take milliseconds of computation.
     ReadMany,
+    /// Waits for a webhook, and reads.
+    ReadConverted,
     /// Writes.
     Write,
     /// Decodes a large body or waits for a webhook, and writes.
@@ -223,11 +225,11 @@ impl Work {
     }
 
     /// Applies a configuration of priority and fairness.
-    pub(crate) fn configure(&self, configuration: Configuration) {
+    pub(crate) fn configure(&self, configuration: Arc<Configuration>) {
         let mut places = lock(&self.shared.places);
         let seated = places.seats.configure(&configuration);
         places.call(seated);
-        *self.shared.configuration.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(configuration);
+        *self.shared.configuration.write().unwrap_or_else(PoisonError::into_inner) = configuration;
     }
 
     /// Returns the flow that a request belongs to.

@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use futures::FutureExt as _;
 use gc_apiserver::{
     AccessConfig, ClusterConfig, ClusterSecret, Extension, GivenKeys, MemoryBudget, RunningServer, Server,
-    ServerConfig, StartError,
+    ServerConfig, SharedReadings, StartError,
 };
 use gc_process::logging::{self, LogOptions};
 use gc_process::{UsageError, kubeconfig};
@@ -200,6 +200,9 @@ pub struct ServerOptions {
     /// Where the servers of this process share compiled definitions.
     #[arg(skip)]
     pub compiled_definitions: Option<Arc<CompiledDefinitions>>,
+    /// Where they share what they read in objects that their stores share.
+    #[arg(skip)]
+    pub readings: Option<Arc<SharedReadings>>,
     /// The server keeps its identity Lease.
     #[arg(skip)]
     pub keeps_identity: bool,
@@ -261,6 +264,7 @@ impl ServerOptions {
             prepared: None,
             is_furnished: false,
             compiled_definitions: None,
+            readings: None,
             keeps_identity: false,
             given: None,
             clock: gc_apiserver::Clock::default(),
@@ -468,12 +472,17 @@ pub async fn serve(
     let kind =
         options.storage.unwrap_or(if options.ephemeral { StorageKind::Memory } else { StorageKind::Redb });
     let cluster = cluster(kind, options)?;
-    let (folder, asked) = (data_dir.clone(), options.clone());
-    let storage =
-        tokio::task::spawn_blocking(move || open_storage(kind, folder.as_deref(), &asked)).await??;
-    let registry = tokio::task::spawn_blocking(move || Registry::open(storage, settings))
-        .await?
-        .context("cannot read the stored objects")?;
+    let opened = match &options.prepared {
+        // Nothing is waited for.
+        Some(prepared) => Registry::open(Arc::clone(prepared) as Arc<dyn Storage>, settings),
+        None => {
+            let (folder, asked) = (data_dir.clone(), options.clone());
+            let storage =
+                tokio::task::spawn_blocking(move || open_storage(kind, folder.as_deref(), &asked)).await??;
+            tokio::task::spawn_blocking(move || Registry::open(storage, settings)).await?
+        }
+    };
+    let registry = opened.context("cannot read the stored objects")?;
     let mut hosts = host_names();
     hosts.extend(options.tls_san.iter().cloned());
     let config = ServerConfig {
@@ -493,6 +502,7 @@ pub async fn serve(
         advertise: options.advertise_address,
         history_period: options.compaction_period(),
         cluster,
+        readings: options.readings.clone(),
     };
     Server::start(config, Arc::new(registry)).await.map_err(suggest_port)
 }
@@ -535,9 +545,6 @@ fn open_storage(
     data_dir: Option<&Path>,
     options: &ServerOptions,
 ) -> anyhow::Result<Arc<dyn Storage>> {
-    if let Some(prepared) = &options.prepared {
-        return Ok(Arc::clone(prepared) as Arc<dyn Storage>);
-    }
     Ok(match (kind, data_dir) {
         (StorageKind::Etcd, _) => {
             Arc::new(EtcdStorage::connect(&options.etcd_endpoints, &etcd_options(options)?)?)

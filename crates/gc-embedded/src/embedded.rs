@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use gc_apiserver::InProcess;
+use gc_apiserver::{InProcess, SharedReadings};
 use gc_kube::ApiClient;
 use gc_registry::CompiledDefinitions;
 use gc_registry::storage::RangeOptions;
@@ -42,6 +42,8 @@ const MOST_BEGINNINGS: usize = 8;
 static BEGUN: LazyLock<Mutex<BTreeMap<Vec<String>, Contents>>> = LazyLock::new(Mutex::default);
 /// What the definitions of all clusters compile to.
 static COMPILED: LazyLock<Arc<CompiledDefinitions>> = LazyLock::new(Arc::default);
+/// Readings of the objects that all clusters share.
+static READINGS: LazyLock<Arc<SharedReadings>> = LazyLock::new(Arc::default);
 
 /// Start of a cluster: the enabled collectors, the stored objects, and the lead of the collectors' clock.
 #[derive(Clone, Debug)]
@@ -83,6 +85,7 @@ impl Beginning {
         let stored = self.stored.clone().or_else(begun);
         let options = ServerOptions {
             compiled_definitions: Some(Arc::clone(&COMPILED)),
+            readings: Some(Arc::clone(&READINGS)),
             ..ServerOptions::in_process()
         };
         let Some(Stored { contents, furnished_for }) = stored else { return options };

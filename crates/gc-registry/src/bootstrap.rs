@@ -127,9 +127,8 @@ impl Registry {
 
     /// Brings up to date what follows the server, in a store that has everything else from a server of this process.
     pub fn follow_server(&self, context: &RequestContext<'_>, server: &ServerFacts) -> Result<(), ApiError> {
-        let mut all = objects::objects(server, &self.config.service_ranges, context.now);
-        all.retain(|wanted| matches!(wanted.reconcile, Reconcile::Members(_)));
-        self.provide(&all, context)
+        let following = objects::following(server, &self.config.service_ranges, context.now);
+        self.provide(&following, context)
     }
 
     fn provide(&self, all: &[BootstrapObject], context: &RequestContext<'_>) -> Result<(), ApiError> {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt as _;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::KubeConfigOptions;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -236,6 +237,44 @@ async fn users_and_kubeconfigs_reach_the_same_cluster() {
 
     let unknown = Cluster::builder().controllers(["nonsense"]).start().await.unwrap_err();
     assert!(unknown.to_string().contains("nonsense"), "{unknown}");
+}
+
+/// Permissions of clusters that share what they began with are those of each.
+#[tokio::test]
+async fn each_cluster_has_roles_of_its_own() {
+    const VIEW: &str = "view";
+    let (first, second) = (Cluster::start().await.unwrap(), Cluster::start().await.unwrap());
+    let fork = second.fork().await.unwrap();
+    let binding = json!({"metadata": {"name": "ann"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole", "name": VIEW}, "subjects": [{"kind": "User", "name": "ann"}]});
+    let may = async |cluster: &Cluster| {
+        let maps: Api<ConfigMap> = Api::namespaced(cluster.client_as("ann", &[]), "default");
+        maps.list(&ListParams::default()).await.is_ok()
+    };
+    // Roles take effect a moment after they are written.
+    let until = async |cluster: &Cluster, wanted: bool| {
+        let changed = async {
+            while may(cluster).await != wanted {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), changed).await.expect("the change takes effect");
+    };
+    let all = [&first, &second, &fork];
+    for cluster in all {
+        assert!(!may(cluster).await);
+        let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client());
+        let created = serde_json::from_value(binding.clone()).unwrap();
+        bindings.create(&PostParams::default(), &created).await.unwrap();
+        until(cluster, true).await;
+    }
+    let roles: Api<ClusterRole> = Api::all(second.client());
+    roles.delete(VIEW, &DeleteParams::default()).await.unwrap();
+    until(&second, false).await;
+    assert!(may(&first).await && may(&fork).await);
+    let later = Cluster::start().await.unwrap();
+    let roles: Api<ClusterRole> = Api::all(later.client());
+    assert!(roles.get_opt(VIEW).await.unwrap().is_some() && !may(&later).await);
 }
 
 /// Returns the number of ports this process listens on.

@@ -8,6 +8,7 @@ use gc_registry::api::{
 };
 use gc_registry::error::ApiError;
 use gc_registry::names::{self, quoted};
+use gc_registry::object::Object;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use tokio::task::JoinSet;
@@ -15,7 +16,7 @@ use tokio::task::JoinSet;
 use crate::auth::aggregation;
 use crate::auth::client_certificates::ClientCertificate;
 use crate::auth::pki::MASTERS_GROUP;
-use crate::auth::rbac::{self, Question, SERVICE_ACCOUNT_PREFIX};
+use crate::auth::rbac::{self, Grant, Question, SERVICE_ACCOUNT_PREFIX};
 use crate::auth::tokens::Claims;
 use crate::exchange::header_text;
 use crate::state::State;
@@ -272,7 +273,8 @@ fn with_reason(message: &str, reason: &str) -> String {
 /// Reads roles and bindings, and keeps following them in the background.
 pub(crate) async fn follow_roles(state: &Arc<State>, background: &mut JoinSet<()>) -> Result<(), ApiError> {
     for resource in rbac::RESOURCES {
-        let watch = start_watch(state, resource).await?;
+        // No request is answered yet, so nothing is read on another thread.
+        let watch = start_watch(state, resource, Weight::Read).await?;
         let Some(mut watch) = watch else { continue };
         initial_rules(state, resource, &mut watch).await?;
         background.spawn(keep_following(Arc::clone(state), resource, watch).boxed());
@@ -286,9 +288,10 @@ pub(crate) async fn follow_roles(state: &Arc<State>, background: &mut JoinSet<()
 async fn start_watch(
     state: &Arc<State>,
     resource: &'static str,
+    weight: Weight,
 ) -> Result<Option<gc_registry::watch::Watch>, ApiError> {
     state
-        .perform(Weight::ReadMany, move |state| {
+        .perform(weight, move |state| {
             let catalog = state.registry.catalog();
             let Some(definition) = catalog.find(rbac::GROUP, "v1", resource) else { return Ok(None) };
             let target = RequestTarget::collection(definition);
@@ -310,23 +313,27 @@ async fn initial_rules(
     resource: &str,
     watch: &mut gc_registry::watch::Watch,
 ) -> Result<(), ApiError> {
-    let mut objects = Vec::new();
+    let mut grants = Vec::new();
     loop {
         match std::future::poll_fn(|cx| watch.poll_next(cx)).await {
             Some(WatchEvent::Bookmark { initial_events_end: true, .. }) => break,
             Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
-                objects.push((Arc::clone(object.value()?), true));
+                let read = |object: &Object| Ok(Grant::read(resource, &object.to_value()?));
+                grants.push(match &state.readings {
+                    Some(readings) => readings.grant(&object, read)?,
+                    None => Arc::new(read(&object)?),
+                });
             }
-            Some(WatchEvent::Deleted(object)) => objects.push((Arc::clone(object.value()?), false)),
-            Some(WatchEvent::Bookmark { .. }) => {}
+            // What is gone is not among the initial events.
+            Some(WatchEvent::Bookmark { .. } | WatchEvent::Deleted(_)) => {}
             Some(WatchEvent::Error(error)) => return Err(error),
             None => return Err(ApiError::internal("the watch of roles ended")),
         }
     }
     state.access.rbac.change(|rules| {
         rules.clear(resource);
-        for (object, present) in objects {
-            rules.apply(resource, &object, present);
+        for grant in grants {
+            rules.insert(resource, &grant);
         }
     });
     Ok(())
@@ -353,7 +360,7 @@ async fn keep_following(state: Arc<State>, resource: &'static str, mut watch: gc
         loop {
             tokio::time::sleep(PAUSE).await;
             let taken_up = async {
-                let mut fresh = start_watch(&state, resource)
+                let mut fresh = start_watch(&state, resource, Weight::ReadMany)
                     .await?
                     .ok_or_else(|| ApiError::internal("the resource is not served"))?;
                 initial_rules(&state, resource, &mut fresh).await?;

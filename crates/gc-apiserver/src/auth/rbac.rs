@@ -1,7 +1,7 @@
 //! Role-based access control: keeps the rules of roles and bindings in memory and decides questions by them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use gc_registry::api::{Attributes, Authorizer, UserInfo, Write};
 use gc_registry::error::ApiError;
@@ -150,20 +150,24 @@ impl Binding {
 /// The four kinds that rules come from, all of which are watched.
 pub(crate) const RESOURCES: [&str; 4] = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
 
-/// All roles and bindings.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rules {
-    roles: BTreeMap<(String, String), Vec<Rule>>,
-    cluster_roles: BTreeMap<String, ClusterRole>,
-    role_bindings: BTreeMap<String, Bindings>,
-    cluster_role_bindings: Bindings,
-    /// Number of changes to ClusterRoles; only these affect aggregated roles.
-    cluster_role_changes: u64,
+/// A role or binding, as it was read. Servers of one process share what they read in the same objects.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    namespace: String,
+    name: String,
+    content: GrantContent,
 }
 
-impl Rules {
-    /// Applies an object of one of [`RESOURCES`]; `present` is false for a deleted one.
-    pub(crate) fn apply(&mut self, resource: &str, object: &Value, present: bool) {
+#[derive(Debug)]
+enum GrantContent {
+    Role(Arc<[Rule]>),
+    ClusterRole(Arc<ClusterRole>),
+    Binding(Arc<Binding>),
+}
+
+impl Grant {
+    /// Reads an object of one of [`RESOURCES`].
+    pub(crate) fn read(resource: &str, object: &Value) -> Self {
         let meta = |name: &str| {
             object
                 .pointer(&format!("/metadata/{name}"))
@@ -171,19 +175,12 @@ impl Rules {
                 .unwrap_or_default()
                 .to_owned()
         };
-        let (namespace, name) = (meta("namespace"), meta("name"));
-        self.note_change(resource);
-        match (resource, present) {
-            ("roles", true) => {
-                self.roles.insert((namespace, name), rules_of(object));
-            }
-            ("roles", false) => {
-                self.roles.remove(&(namespace, name));
-            }
-            ("clusterroles", true) => {
+        let content = match resource {
+            "roles" => GrantContent::Role(rules_of(object).into()),
+            "clusterroles" => {
                 let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
                 let selectors = object.pointer("/aggregationRule/clusterRoleSelectors");
-                let role = ClusterRole {
+                GrantContent::ClusterRole(Arc::new(ClusterRole {
                     uid: meta("uid"),
                     rules: rules_of(object),
                     labels: labels
@@ -193,16 +190,39 @@ impl Rules {
                         .collect(),
                     selectors: is_aggregated(object)
                         .then(|| selectors.and_then(Value::as_array).cloned().unwrap_or_default()),
-                };
-                self.cluster_roles.insert(name, role);
+                }))
             }
-            ("clusterroles", false) => {
-                self.cluster_roles.remove(&name);
-            }
-            ("rolebindings", true) => {
-                self.role_bindings.entry(namespace).or_default().insert(&name, Binding::from_value(object));
-            }
-            ("rolebindings", false) => {
+            _ => GrantContent::Binding(Arc::new(Binding::from_value(object))),
+        };
+        Self { namespace: meta("namespace"), name: meta("name"), content }
+    }
+}
+
+/// All roles and bindings.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rules {
+    roles: BTreeMap<(String, String), Arc<[Rule]>>,
+    cluster_roles: BTreeMap<String, Arc<ClusterRole>>,
+    role_bindings: BTreeMap<String, Bindings>,
+    cluster_role_bindings: Bindings,
+    /// Number of changes to ClusterRoles; only these affect aggregated roles.
+    cluster_role_changes: u64,
+}
+
+impl Rules {
+    /// Applies an object of one of [`RESOURCES`]; `present` is false for a deleted one.
+    pub(crate) fn apply(&mut self, resource: &str, object: &Value, present: bool) {
+        let grant = Grant::read(resource, object);
+        if present {
+            self.insert(resource, &grant);
+            return;
+        }
+        self.note_change(resource);
+        let Grant { namespace, name, .. } = grant;
+        match resource {
+            "roles" => drop(self.roles.remove(&(namespace, name))),
+            "clusterroles" => drop(self.cluster_roles.remove(&name)),
+            "rolebindings" => {
                 if let Some(bindings) = self.role_bindings.get_mut(&namespace) {
                     bindings.remove(&name);
                     if bindings.is_empty() {
@@ -210,13 +230,26 @@ impl Rules {
                     }
                 }
             }
-            ("clusterrolebindings", true) => {
-                self.cluster_role_bindings.insert(&name, Binding::from_value(object));
-            }
-            ("clusterrolebindings", false) => {
-                self.cluster_role_bindings.remove(&name);
-            }
+            "clusterrolebindings" => self.cluster_role_bindings.remove(&name),
             _ => {}
+        }
+    }
+
+    /// Adds what was read in an object of one of [`RESOURCES`], or replaces what the object said before.
+    pub(crate) fn insert(&mut self, resource: &str, grant: &Grant) {
+        self.note_change(resource);
+        let Grant { namespace, name, content } = grant;
+        match content {
+            GrantContent::Role(rules) => {
+                self.roles.insert((namespace.clone(), name.clone()), Arc::clone(rules));
+            }
+            GrantContent::ClusterRole(role) => {
+                self.cluster_roles.insert(name.clone(), Arc::clone(role));
+            }
+            GrantContent::Binding(binding) if resource == "rolebindings" => {
+                self.role_bindings.entry(namespace.clone()).or_default().insert(name, Arc::clone(binding));
+            }
+            GrantContent::Binding(binding) => self.cluster_role_bindings.insert(name, Arc::clone(binding)),
         }
     }
 
@@ -268,7 +301,7 @@ impl Rules {
             self.cluster_roles.get(&binding.role).map(|role| role.rules.as_slice())
         } else {
             let key = (namespace.to_owned(), binding.role.clone());
-            self.roles.get(&key).map(Vec::as_slice)
+            self.roles.get(&key).map(|rules| &**rules)
         }
     }
 

@@ -33,28 +33,38 @@ const CHECKS_AT_ONCE: usize = 8;
 
 /// Reads the APIServices, and keeps following them in the background.
 pub(crate) async fn follow(state: &Arc<State>, background: &mut JoinSet<()>) -> Result<(), ApiError> {
-    read(state).await?;
+    // No request is answered yet, so nothing is read on another thread.
+    let watch = watch(state, GROUP, RESOURCE, Weight::Read).await?;
+    let mut first = Some((watch, read(state, Weight::Read).await?));
     let state = Arc::clone(state);
     let follow = follow::keep_following("APIServices", move || {
-        let state = Arc::clone(&state);
-        async move { follow_once(&state).await }
+        let (state, first) = (Arc::clone(&state), first.take());
+        async move { follow_once(&state, first).await }
     });
     background.spawn(follow.boxed());
     Ok(())
 }
 
-async fn follow_once(state: &Arc<State>) -> Result<(), ApiError> {
-    let mut watches = vec![watch(state, GROUP, RESOURCE).await?];
+/// Follows them until a watch ends: `first`, and the table that was read since it began, or new ones.
+async fn follow_once(state: &Arc<State>, first: Option<(Watch, Arc<Table>)>) -> Result<(), ApiError> {
+    let (watch_of_services, mut known) = match first {
+        Some((watch, table)) => (watch, Some(table)),
+        None => (watch(state, GROUP, RESOURCE, Weight::ReadMany).await?, None),
+    };
+    let mut watches = vec![watch_of_services];
     let mut checks = Checks::new(state);
     loop {
         // Deleted or redirected services take effect before any check, which may take minutes.
-        let table = read(state).await?;
+        let table = match known.take() {
+            Some(table) => table,
+            None => read(state, Weight::ReadMany).await?,
+        };
         // Services and endpoints are only followed while an APIService names one.
         if table.is_empty() {
             watches.truncate(1);
         } else if watches.len() == 1 {
-            watches.push(watch(state, "", "services").await?);
-            watches.push(watch(state, "discovery.k8s.io", "endpointslices").await?);
+            watches.push(watch(state, "", "services", Weight::ReadMany).await?);
+            watches.push(watch(state, "discovery.k8s.io", "endpointslices", Weight::ReadMany).await?);
         }
         checks.plan(&table);
         // A round of checks follows a change or the end of the period.
@@ -123,9 +133,14 @@ async fn check_one(state: Arc<State>, key: Key) {
     }
 }
 
-async fn watch(state: &Arc<State>, group: &'static str, resource: &'static str) -> Result<Watch, ApiError> {
+async fn watch(
+    state: &Arc<State>,
+    group: &'static str,
+    resource: &'static str,
+    weight: Weight,
+) -> Result<Watch, ApiError> {
     state
-        .perform(Weight::ReadMany, move |state| {
+        .perform(weight, move |state| {
             let options = ListOptions { send_initial_events: Some(false), ..ListOptions::default() };
             let options = ListOptions {
                 resource_version_match: Some(gc_registry::api::VersionMatch::NotOlderThan),
@@ -174,8 +189,8 @@ fn is_behind(metadata: &Value, table: &Table) -> bool {
 }
 
 /// Reads the table, and publishes it with the known check results of its servers.
-async fn read(state: &Arc<State>) -> Result<Arc<Table>, ApiError> {
-    let objects = state.perform(Weight::ReadMany, |state| follow::list(state, GROUP, RESOURCE)).await?;
+async fn read(state: &Arc<State>, weight: Weight) -> Result<Arc<Table>, ApiError> {
+    let objects = state.perform(weight, |state| follow::list(state, GROUP, RESOURCE)).await?;
     Ok(state.aggregator.change(|before| Table::read(&objects, before)))
 }
 

@@ -86,7 +86,7 @@ impl PendingOperation {
     pub(crate) fn weight(&self, target: &RequestTarget) -> Weight {
         let asks_webhook = target.resource.asks_webhook();
         match self.verb {
-            Verb::Get { .. } if asks_webhook => Weight::ReadMany,
+            Verb::Get { .. } | Verb::List(_) if asks_webhook => Weight::ReadConverted,
             Verb::Get { .. } => Weight::Read,
             Verb::List(_) => Weight::ReadMany,
             Verb::DeleteCollection(..) => Weight::WriteMany,

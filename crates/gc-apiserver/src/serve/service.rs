@@ -741,8 +741,8 @@ async fn watch(
     let definition = Arc::clone(&target.resource);
     let started: ListOptions = options.clone();
     target.subresource.clear();
-    let watch =
-        state.perform(Weight::ReadMany, move |state| Ok(state.registry.watch(&target, &started))).await?;
+    let weight = if definition.asks_webhook() { Weight::ReadConverted } else { Weight::ReadMany };
+    let watch = state.perform(weight, move |state| Ok(state.registry.watch(&target, &started))).await?;
     drop(starting);
     // A compacted version is reported within the stream, as upstream's watch cache does; other errors refuse the request.
     let watch = match watch {

@@ -18,6 +18,7 @@ use crate::auth::pki::GivenKeys;
 use crate::auth::rbac::AuthorizationMode;
 use crate::auth::request_headers::RequestHeaders;
 use crate::auth::tokens::TokenSettings;
+use crate::follow::readings::SharedReadings;
 use crate::metrics::Metrics;
 use crate::server::peers::PeerTiming;
 use crate::state::extension::Extension;
@@ -74,6 +75,8 @@ pub struct ServerConfig {
     /// Period of history: superseded versions are forgotten after one to two periods; `None` keeps as many as the store has room
     /// for. A store that several servers share compacts itself.
     pub history_period: Option<Duration>,
+    /// Where the servers of this process share what they read in objects that their stores share.
+    pub readings: Option<Arc<SharedReadings>>,
 }
 
 /// Settings that the servers on one store share.
@@ -130,6 +133,8 @@ impl ServerConfig {
             address: address.map_or_else(OnceLock::new, OnceLock::from),
             extension: self.extension.clone(),
             random,
+            readings: self.readings.clone(),
+            is_for_its_process: address.is_none(),
         }
     }
 
@@ -154,6 +159,7 @@ impl ServerConfig {
             advertise: None,
             cluster: None,
             history_period: Some(HISTORY_PERIOD),
+            readings: None,
         }
     }
 

@@ -84,6 +84,18 @@ pub(super) fn objects(
     found
 }
 
+/// Those of them that follow the server.
+pub(super) fn following(
+    server: &ServerFacts,
+    ranges: &ServiceRanges,
+    now: jiff::Timestamp,
+) -> Vec<BootstrapObject> {
+    let mut found = config_maps(server, now);
+    found.extend(service(server, ranges));
+    found.retain(|wanted| matches!(wanted.reconcile, Reconcile::Members(_)));
+    found
+}
+
 fn time(now: jiff::Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -1,7 +1,5 @@
 //! The RBAC policy that every cluster has, out of its table of facts.
 
-use std::sync::LazyLock;
-
 use serde_json::{Map, Value, json};
 
 use super::{BootstrapObject, RBAC, Reconcile};
@@ -16,11 +14,9 @@ const CONTROLLER: &str = "system:controller:";
 /// Prefix of the labels by which a role takes rules from others.
 const AGGREGATE: &str = "rbac.authorization.k8s.io/aggregate-to-";
 
-/// The roles and bindings.
-pub(super) fn objects() -> impl Iterator<Item = BootstrapObject> {
-    static PARSED: LazyLock<Vec<BootstrapObject>> =
-        LazyLock::new(|| parse(&[FACTS, KubernetesVersion::chosen().difference(DIFFERENCE_1_37)]));
-    PARSED.iter().cloned()
+/// The roles and bindings. They are needed once in most processes, and are not kept.
+pub(super) fn objects() -> Vec<BootstrapObject> {
+    parse(&[FACTS, KubernetesVersion::chosen().difference(DIFFERENCE_1_37)])
 }
 
 fn parse(texts: &[&str]) -> Vec<BootstrapObject> {
@@ -150,7 +146,7 @@ mod tests {
                 [] => panic!("an empty line"),
             }
         }
-        let count = |resource: &str| objects().filter(|wanted| wanted.resource == resource).count();
+        let count = |resource: &str| objects().iter().filter(|wanted| wanted.resource == resource).count();
         let counts = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"].map(count);
         assert_eq!(counts, [69, 50, 7, 7]);
     }
@@ -176,6 +172,7 @@ mod tests {
     fn a_role_has_its_rules_its_aggregation_and_its_binding() {
         let find = |resource: &str, name: &str| {
             let found = objects()
+                .into_iter()
                 .find(|wanted| wanted.resource == resource && wanted.object["metadata"]["name"] == name);
             found.map(|wanted| wanted.object)
         };

@@ -13,7 +13,7 @@ type Names = BTreeMap<Box<str>, BTreeSet<Arc<str>>>;
 /// The bindings of one namespace, or those of the whole cluster.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Bindings {
-    by_name: BTreeMap<Arc<str>, Binding>,
+    by_name: BTreeMap<Arc<str>, Arc<Binding>>,
     /// By user name; service accounts are users, too.
     of_users: Names,
     of_groups: Names,
@@ -21,7 +21,7 @@ pub(super) struct Bindings {
 
 impl Bindings {
     /// Adds a binding, or replaces the one of its name.
-    pub(super) fn insert(&mut self, name: &str, binding: Binding) {
+    pub(super) fn insert(&mut self, name: &str, binding: Arc<Binding>) {
         self.remove(name);
         let name: Arc<str> = name.into();
         for subject in &binding.subjects {
@@ -63,7 +63,7 @@ impl Bindings {
     /// Returns all bindings with their names.
     #[cfg(test)]
     pub(super) fn all(&self) -> impl Iterator<Item = (&str, &Binding)> {
-        self.by_name.iter().map(|(name, binding)| (&**name, binding))
+        self.by_name.iter().map(|(name, binding)| (&**name, &**binding))
     }
 
     /// Returns the bindings that apply to a user, by name, each with the first subject that matches the user.
@@ -72,7 +72,7 @@ impl Bindings {
         user: &'a UserInfo,
     ) -> impl Iterator<Item = (&'a str, &'a Binding, &'a Subject)> {
         self.candidates(user).filter_map(|name| {
-            let binding = self.by_name.get(name)?;
+            let binding: &Binding = self.by_name.get(name)?;
             Some((name, binding, binding.applies_to(user)?))
         })
     }

@@ -348,7 +348,7 @@ fn bindings_are_found_as_if_all_were_examined() {
                 .map(|(kind, name)| json!({"kind": kind, "name": name, "namespace": names[number % 4]}))
                 .collect();
             let value = binding("x", "a", &json!(subjects));
-            bindings.insert(&format!("{}-{number}", (number * 7) % 5), Binding::from_value(&value));
+            bindings.insert(&format!("{}-{number}", (number * 7) % 5), Arc::new(Binding::from_value(&value)));
             number += 1;
         }
     }
