@@ -39,16 +39,20 @@ pub struct EmbeddedError(#[from] anyhow::Error);
 /// Sets of collectors whose beginnings are kept.
 const MOST_BEGINNINGS: usize = 8;
 /// What the first cluster with these collectors contained when it had begun.
-static BEGUN: LazyLock<Mutex<BTreeMap<Vec<String>, Contents>>> = LazyLock::new(Mutex::default);
+static BEGUN: LazyLock<Mutex<BTreeMap<Controllers, Contents>>> = LazyLock::new(Mutex::default);
 /// What the definitions of all clusters compile to.
 static COMPILED: LazyLock<Arc<CompiledDefinitions>> = LazyLock::new(Arc::default);
 /// Readings of the objects that all clusters share.
 static READINGS: LazyLock<Arc<SharedReadings>> = LazyLock::new(Arc::default);
 
+/// The enabled collectors in the words of `--controllers`, and the workload controllers.
+type Controllers = (Vec<String>, WorkloadOptions);
+
 /// Start of a cluster: the enabled collectors, the stored objects, and the lead of the collectors' clock.
 #[derive(Clone, Debug)]
 pub struct Beginning {
     controllers: Vec<String>,
+    workloads: WorkloadOptions,
     /// Absent for a cluster with nothing but what every cluster has.
     stored: Option<Stored>,
     /// Milliseconds.
@@ -59,28 +63,43 @@ pub struct Beginning {
 struct Stored {
     contents: Contents,
     /// The collectors whose accounts and definitions are there, as a cluster has put them there.
-    furnished_for: Option<Vec<String>>,
+    furnished_for: Option<Controllers>,
 }
 
 impl Beginning {
     /// Nothing is stored. The collectors are named in the words of `--controllers`; `["*"]` is all of them.
     #[must_use]
     pub fn empty(controllers: Vec<String>) -> Self {
-        Self { controllers, stored: None, ahead: 0 }
+        let workloads = WorkloadOptions::named(&controllers);
+        Self { controllers, workloads, stored: None, ahead: 0 }
     }
 
-    /// The same with other collectors.
+    /// The same with workload controllers, a scheduler and a simulated node; `*` enables them as well.
+    #[must_use]
+    pub fn with_workloads(self) -> Self {
+        Self { workloads: WorkloadOptions::default(), ..self }
+    }
+
+    /// The same with other collectors. Workload controllers run if they ran before, or if one is named.
     #[must_use]
     pub fn with_controllers(self, controllers: &[&str]) -> Self {
-        Self { controllers: controllers.iter().map(|word| (*word).to_owned()).collect(), ..self }
+        let controllers: Vec<String> = controllers.iter().map(|word| (*word).to_owned()).collect();
+        let had_none = self.workloads == WorkloadOptions::off();
+        let workloads = if had_none { WorkloadOptions::named(&controllers) } else { self.workloads };
+        Self { controllers, workloads, ..self }
+    }
+
+    fn all_controllers(&self) -> Controllers {
+        (self.controllers.clone(), self.workloads.clone())
     }
 
     /// The store to serve, and whether it is furnished.
     fn server(&self) -> ServerOptions {
         let begun = || {
             let begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
-            let contents = begun.get(&self.controllers)?.clone();
-            Some(Stored { contents, furnished_for: Some(self.controllers.clone()) })
+            let controllers = self.all_controllers();
+            let contents = begun.get(&controllers)?.clone();
+            Some(Stored { contents, furnished_for: Some(controllers) })
         };
         let stored = self.stored.clone().or_else(begun);
         let options = ServerOptions {
@@ -89,23 +108,23 @@ impl Beginning {
             ..ServerOptions::in_process()
         };
         let Some(Stored { contents, furnished_for }) = stored else { return options };
-        let is_furnished = furnished_for.as_ref() == Some(&self.controllers);
+        let is_furnished = furnished_for == Some(self.all_controllers());
         ServerOptions { prepared: Some(contents.store()), is_furnished, ..options }
     }
 }
 
 /// Keeps what a cluster began with, if it is the first of these collectors.
-fn remember(controllers: &[String], contents: &Contents) {
+fn remember(controllers: &Controllers, contents: &Contents) {
     let mut begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
     if begun.len() < MOST_BEGINNINGS && !begun.contains_key(controllers) {
-        begun.insert(controllers.to_vec(), contents.clone());
+        begun.insert(controllers.clone(), contents.clone());
     }
 }
 
 /// A server with its collectors, in memory. Must be used within the tokio runtime that it was started in.
 pub struct EmbeddedCluster {
     up: Up,
-    controllers: Vec<String>,
+    controllers: Controllers,
     clients: Arc<ActivityTracker>,
 }
 
@@ -153,15 +172,16 @@ impl EmbeddedCluster {
     /// Starts a server with its collectors.
     pub async fn start(beginning: Beginning) -> Result<Self, EmbeddedError> {
         let server = beginning.server();
-        let Beginning { controllers, stored, ahead } = beginning;
+        let controllers = beginning.all_controllers();
+        let Beginning { stored, ahead, .. } = beginning;
         let activity = Activity::default();
         let clients = activity.named(CLIENTS);
-        let settings = ControllerOptions { controllers: controllers.clone(), ..ControllerOptions::default() };
+        let settings =
+            ControllerOptions { controllers: controllers.0.clone(), ..ControllerOptions::default() };
         let surroundings = Surroundings { activity, ..Surroundings::default() };
         let clock = CollectorClock::default();
         clock.set(ahead);
-        let up =
-            Up::start(&server, &settings, &WorkloadOptions::off(), None, &clock, surroundings, None).await?;
+        let up = Up::start(&server, &settings, &controllers.1, None, &clock, surroundings, None).await?;
         if let (None, Some(begun)) = (&stored, up.begun()) {
             remember(&controllers, begun);
         }
@@ -175,8 +195,10 @@ impl EmbeddedCluster {
         let contents = Contents::from(stored.context("cannot read what is stored")?);
         let is_furnished = self.up.begun().is_some_and(|begun| begun.is_part_of(&contents));
         let furnished_for = is_furnished.then(|| self.controllers.clone());
+        let (controllers, workloads) = self.controllers.clone();
         Ok(Beginning {
-            controllers: self.controllers.clone(),
+            controllers,
+            workloads,
             stored: Some(Stored { contents, furnished_for }),
             ahead: self.up.control.clock().ahead(),
         })

@@ -30,9 +30,11 @@ const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 
 /// Number of simulated nodes.
 const DEFAULT_NODES: u32 = 1;
+/// The default of `--pod-termination-latency`.
+const POD_TERMINATION_LATENCY: Duration = Duration::from_millis(100);
 
 /// A switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Switch {
     /// On
     On,
@@ -41,7 +43,7 @@ pub enum Switch {
 }
 
 /// Settings of the simulated workloads.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Args)]
 #[command(next_help_heading = "Workloads")]
 pub struct WorkloadOptions {
     /// Run workload controllers, a scheduler and simulated nodes
@@ -58,7 +60,27 @@ pub struct WorkloadOptions {
     pub pod_termination_latency: Duration,
 }
 
+/// The defaults of the flags.
+impl Default for WorkloadOptions {
+    fn default() -> Self {
+        Self {
+            workloads: Switch::On,
+            nodes: DEFAULT_NODES,
+            pod_start_latency: Duration::ZERO,
+            pod_termination_latency: POD_TERMINATION_LATENCY,
+        }
+    }
+}
+
 impl WorkloadOptions {
+    /// The defaults if a word of `controllers` enables a workload controller, otherwise nothing: where `*` means the collectors alone.
+    /// With `*` beside such a word, all of them run.
+    #[must_use]
+    pub fn named(controllers: &[String]) -> Self {
+        let enables = |word: &String| is_named(word) && !word.starts_with('-');
+        if controllers.iter().any(enables) { Self::default() } else { Self::off() }
+    }
+
     /// Nothing runs.
     #[must_use]
     pub fn off() -> Self {

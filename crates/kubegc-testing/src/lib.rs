@@ -31,7 +31,7 @@
 //!
 //! The API server, its store and every collector run in this process, on a thread of their own that ends with the
 //! [`Cluster`]. [`Cluster::client`] calls the server directly, without a connection. Pods are objects here, not processes:
-//! nothing schedules or starts containers.
+//! nothing schedules or starts containers. [`ClusterBuilder::workloads`] simulates both.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -108,6 +108,7 @@ pub enum Error {
 #[derive(Clone, Debug)]
 pub struct ClusterBuilder {
     controllers: Vec<String>,
+    runs_workloads: bool,
     definitions: Vec<PathBuf>,
 }
 
@@ -129,6 +130,34 @@ impl ClusterBuilder {
         self
     }
 
+    /// Runs the workload controllers of `kubegc up` as well: Deployments get ReplicaSets and these pods, which a scheduler binds to a
+    /// simulated node, where they become ready. Settling waits for them. Without this, those run that `controllers` names.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
+    /// use kube::api::{Api, ListParams, PostParams};
+    ///
+    /// let cluster = kubegc_testing::Cluster::builder().workloads().start().await?;
+    /// let jobs: Api<Job> = Api::namespaced(cluster.client(), "default");
+    /// let job = serde_json::json!({
+    ///     "metadata": {"name": "once"},
+    ///     "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}},
+    /// });
+    /// jobs.create(&PostParams::default(), &serde_json::from_value(job)?).await?;
+    /// cluster.settle().await?;
+    /// let pods: Api<Pod> = Api::namespaced(cluster.client(), "default");
+    /// assert_eq!(pods.list(&ListParams::default()).await?.items.len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn workloads(mut self) -> Self {
+        self.runs_workloads = true;
+        self
+    }
+
     /// Installs the CustomResourceDefinitions of a file, or of the files of a directory (YAML or JSON).
     #[must_use]
     pub fn crds(mut self, path: impl Into<PathBuf>) -> Self {
@@ -138,7 +167,9 @@ impl ClusterBuilder {
 
     /// Starts it.
     pub async fn start(self) -> Result<Cluster, Error> {
-        let cluster = Cluster::run(Beginning::empty(self.controllers)).await?;
+        let beginning = Beginning::empty(self.controllers);
+        let beginning = if self.runs_workloads { beginning.with_workloads() } else { beginning };
+        let cluster = Cluster::run(beginning).await?;
         for path in &self.definitions {
             cluster.crds(path).await?;
         }
@@ -168,7 +199,7 @@ impl Cluster {
     /// Options of a cluster to start.
     #[must_use]
     pub fn builder() -> ClusterBuilder {
-        ClusterBuilder { controllers: vec!["*".to_owned()], definitions: Vec::new() }
+        ClusterBuilder { controllers: vec!["*".to_owned()], runs_workloads: false, definitions: Vec::new() }
     }
 
     /// Starts another cluster with the same objects, collectors and clock: a prepared cluster serves many tests, each

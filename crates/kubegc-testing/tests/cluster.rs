@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::KubeConfigOptions;
@@ -275,6 +276,44 @@ async fn each_cluster_has_roles_of_its_own() {
     let later = Cluster::start().await.unwrap();
     let roles: Api<ClusterRole> = Api::all(later.client());
     assert!(roles.get_opt(VIEW).await.unwrap().is_some() && !may(&later).await);
+}
+
+/// Deployments come to pods where the workload controllers run, and to nothing where they do not.
+#[tokio::test]
+async fn workload_controllers_run_where_they_are_asked_for() {
+    let deployment: Deployment =
+        serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": {"replicas": 2,
+        "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "main", "image": "busybox"}]}}}}))
+        .unwrap();
+    let settled = async |cluster: &Cluster| {
+        cluster.settle().await.unwrap();
+        let sets: Api<ReplicaSet> = Api::namespaced(cluster.client(), "default");
+        let pods: Api<Pod> = Api::namespaced(cluster.client(), "default");
+        let pods = pods.list(&ListParams::default()).await.unwrap().items;
+        let running =
+            |pod: &&Pod| pod.status.as_ref().is_some_and(|it| it.phase.as_deref() == Some("Running"));
+        (sets.list(&ListParams::default()).await.unwrap().items.len(), pods.iter().filter(running).count())
+    };
+    let named = ["garbage-collector-controller", "deployment-controller"];
+    for (builder, expected) in [
+        (Cluster::builder(), (0, 0)),
+        (Cluster::builder().controllers(named), (1, 0)),
+        (Cluster::builder().workloads(), (1, 2)),
+    ] {
+        let cluster = builder.start().await.unwrap();
+        let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "default");
+        deployments.create(&PostParams::default(), &deployment).await.unwrap();
+        assert_eq!(settled(&cluster).await, expected);
+        let fork = cluster.fork().await.unwrap();
+        let scaled = json!({"spec": {"replicas": 0}});
+        let deployments: Api<Deployment> = Api::namespaced(fork.client(), "default");
+        deployments.patch("web", &PatchParams::default(), &Patch::Merge(scaled)).await.unwrap();
+        assert_eq!(settled(&fork).await, (expected.0, 0), "a fork has the controllers of its cluster");
+        assert_eq!(settled(&cluster).await, expected);
+        deployments.delete("web", &DeleteParams::background()).await.unwrap();
+        assert_eq!(settled(&fork).await, (0, 0));
+    }
 }
 
 /// Returns the number of ports this process listens on.

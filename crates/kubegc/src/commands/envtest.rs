@@ -34,8 +34,10 @@ use apiserver_flags::{ABSENT_PLUGINS, APISERVER_FLAGS, PERMANENT_PLUGINS, effect
 pub(crate) use assets::{EnvtestCommand, run};
 use flags::{Flag, GivenFlags};
 
-/// Enabled collectors, as in `--controllers`; `gc` is the collector of owner references.
+/// Enabled collectors and workload controllers, as in `--controllers`; `gc` is the collector of owner references.
 const CONTROLLERS: &str = "KUBEGC_ENVTEST_CONTROLLERS";
+/// Has `*` enable the workload controllers as well, as `--workloads` does.
+const WORKLOADS: &str = "KUBEGC_ENVTEST_WORKLOADS";
 const ENABLE_PLUGINS: &str = "enable-admission-plugins";
 /// Upstream's default of `--secure-port`.
 const DEFAULT_PORT: u16 = 6443;
@@ -144,6 +146,16 @@ fn controllers() -> Option<Vec<String>> {
     Some(words.map(long).collect::<Vec<_>>()).filter(|words| !words.is_empty())
 }
 
+/// The workload controllers of a server with these controllers: those that are named, and with `*` all of them if the environment
+/// says so.
+fn workloads(switch: Option<&str>, controllers: &[String]) -> Result<WorkloadOptions, UsageError> {
+    match switch {
+        Some("on") => Ok(WorkloadOptions::default()),
+        Some("off" | "") | None => Ok(WorkloadOptions::named(controllers)),
+        Some(other) => Err(UsageError::new(format!("{WORKLOADS}: expected on or off, and not {other:?}"))),
+    }
+}
+
 /// The plugins of a list that this server has. It says which are not there, and which stay on.
 fn plugins(given: &GivenFlags, flag: &str) -> anyhow::Result<Vec<String>> {
     let (mut ours, mut others) = (Vec::new(), Vec::new());
@@ -217,18 +229,12 @@ fn apiserver(given: &GivenFlags) -> anyhow::Result<()> {
         let running = match controllers() {
             None => RunningProgram::Alone(apiserver::serve(&options, None).await?),
             Some(controllers) => {
+                let workloads = workloads(std::env::var(WORKLOADS).ok().as_deref(), &controllers)?;
                 let settings = ControllerOptions { controllers, ..ControllerOptions::default() };
                 let clock = CollectorClock::default();
-                let up = Up::start(
-                    &options,
-                    &settings,
-                    &WorkloadOptions::off(),
-                    None,
-                    &clock,
-                    Surroundings::default(),
-                    None,
-                )
-                .await?;
+                let up =
+                    Up::start(&options, &settings, &workloads, None, &clock, Surroundings::default(), None)
+                        .await?;
                 RunningProgram::Collecting(Box::new(up))
             }
         };
@@ -309,6 +315,27 @@ mod tests {
         ] {
             assert_eq!(version_of_folder(name), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn workload_controllers_are_named_or_switched_on() {
+        let enabled = |switch, words: &[&str]| {
+            let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+            workloads(switch, &words).unwrap().enabled(&words).unwrap().len()
+        };
+        let all = enabled(Some("on"), &["*"]);
+        assert!(all > 2);
+        for (switch, words, expected) in [
+            (None, &["*"][..], 0),
+            (None, &["*", "-job-controller"], 0),
+            (Some("off"), &["gc"], 0),
+            (Some(""), &["gc", "job-controller"], 1),
+            (Some("on"), &["gc", "job-controller", "kube-scheduler"], 2),
+            (Some("on"), &["*", "-job-controller"], all - 1),
+        ] {
+            assert_eq!(enabled(switch, words), expected, "{switch:?} {words:?}");
+        }
+        assert!(workloads(Some("yes"), &[]).unwrap_err().to_string().contains("KUBEGC_ENVTEST_WORKLOADS"));
     }
 
     #[test]
