@@ -108,12 +108,53 @@ fn policies_refuse_what_their_expressions_say() {
             json!({}),
             "ok".into(),
         ),
+        (
+            json!({"validations": [{"expression": "namespaceObject.status.phase == 'Active' && namespaceObject.metadata.resourceVersion != '' \
+                && !has(dyn(namespaceObject).kind) && !has(dyn(namespaceObject).metadata.managedFields)"}]}),
+            json!({}),
+            "ok".into(),
+        ),
+        // Match conditions are shown no namespace.
+        (
+            json!({
+                "matchConditions": [{"name": "c", "expression": "namespaceObject == null"}],
+                "validations": [{"expression": "false", "message": "matched"}],
+            }),
+            json!({}),
+            format!("422 Invalid {}", denied("matched")),
+        ),
+        (
+            json!({
+                "matchConditions": [{"name": "c", "expression": "namespaceObject.metadata.name != 'default'"}],
+                "validations": [{"expression": "false", "message": "matched"}],
+            }),
+            json!({}),
+            format!("422 Invalid {}", denied("no such key: metadata")),
+        ),
     ];
     for (spec, data, expected) in table {
         let world = with_policy(spec.clone(), json!({}));
         let created = world.create("v1/configmaps", config_map("a", data));
         assert_eq!(outcome(created), expected, "{spec}");
     }
+}
+
+/// A namespace is in no namespace, whatever selectors of namespaces make of it.
+#[test]
+fn expressions_see_no_namespace_of_a_namespace() {
+    let rule =
+        json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["namespaces"]});
+    let world = with_policy(
+        json!({
+            "matchConstraints": {"resourceRules": [rule], "namespaceSelector": {"matchLabels": {"a": "b"}}},
+            "validations": [{"expression": "namespaceObject != null", "message": "in none"}],
+        }),
+        json!({}),
+    );
+    let labelled = json!({"metadata": {"name": "labelled", "labels": {"a": "b"}}});
+    let refused = outcome(world.create("v1/namespaces", labelled));
+    assert!(refused.starts_with("422 Invalid") && refused.ends_with("in none"), "{refused}");
+    assert_eq!(outcome(world.create("v1/namespaces", json!({"metadata": {"name": "plain"}}))), "ok");
 }
 
 #[test]

@@ -22,6 +22,8 @@ use crate::survey::Survey;
 const CALL_BUDGET: u64 = 1_000_000;
 /// Name under which expressions access the variables of their policy.
 const VARIABLES: &str = "variables";
+/// A value that expressions are not shown.
+static NOTHING: Value = Value::Null;
 /// Names of request attributes that are not known here.
 const UNKNOWN: [&str; 4] = ["authorizer", "userInfo", "options", "dryRun"];
 
@@ -325,6 +327,8 @@ impl<'a> BoundPolicy<'a> {
         let mut evaluation = PolicyEvaluation::new(self, documents);
         let mut is_uncertain = false;
         let mut failure = None;
+        // The server shows no namespace to these.
+        evaluation.scope.bind("namespaceObject", &NOTHING, None);
         for condition in self.policy.items("/spec/matchConditions") {
             match evaluation.holds(condition["expression"].as_str().unwrap_or_default()) {
                 Truth::Known(true) => {}
@@ -339,6 +343,7 @@ impl<'a> BoundPolicy<'a> {
             Some(_) => return Judgement::Allows,
             None => {}
         }
+        evaluation.scope.bind("namespaceObject", documents.namespace, None);
         for validation in self.policy.items("/spec/validations") {
             let text =
                 |field: &str| validation[field].as_str().map(str::trim).filter(|text| !text.is_empty());

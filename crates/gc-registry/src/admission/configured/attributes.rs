@@ -72,7 +72,11 @@ impl Attributes {
             "" => None,
             namespace => {
                 let stored = call.read(&persist::namespace_key(namespace))?;
-                stored.and_then(|stored| serde_json::from_slice(&stored.value).ok())
+                stored.and_then(|stored| {
+                    let mut object: Value = serde_json::from_slice(&stored.value).ok()?;
+                    object["metadata"]["resourceVersion"] = stored.mod_revision.to_string().into();
+                    Some(object)
+                })
             }
         };
         let user = call.context.user;

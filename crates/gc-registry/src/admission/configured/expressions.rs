@@ -16,6 +16,8 @@ const CALL_BUDGET: u64 = 1_000_000;
 pub(crate) const BUDGET: u64 = 10_000_000;
 /// The name under which expressions know the variables of their policy.
 const VARIABLES: &str = "variables";
+/// The name under which they know the namespace of the request.
+const NAMESPACE: &str = "namespaceObject";
 const EXCEEDED: &str = "operation cancelled: actual cost limit exceeded";
 
 /// The values that expressions may name.
@@ -81,6 +83,7 @@ impl Authority for Asker<'_> {
 /// Evaluates the expressions of one policy or webhook.
 pub(crate) struct Evaluation<'v> {
     scope: Scope<'v>,
+    namespace: &'v Value,
     left: u64,
     /// The expressions of the variables of the policy that have no value yet, by their place.
     variables: BTreeMap<usize, &'v Value>,
@@ -95,12 +98,13 @@ impl<'v> Evaluation<'v> {
         scope.bind("object", values.object, None);
         scope.bind("oldObject", values.old_object, None);
         scope.bind("request", values.request, None);
-        scope.bind("namespaceObject", values.namespace, None);
+        scope.bind(NAMESPACE, values.namespace, None);
         scope.bind("params", values.params, None);
         scope.set("authorizer", Check::authorizer(values.asker, values.asker.own.clone()));
         scope.set_object(VARIABLES);
         Self {
             scope,
+            namespace: values.namespace,
             left: BUDGET,
             variables: BTreeMap::new(),
             places: BTreeMap::new(),
@@ -212,8 +216,16 @@ impl<'v> Evaluation<'v> {
         }
     }
 
-    /// Evaluates match conditions.
+    /// Evaluates match conditions, which upstream shows no namespace.
     fn conditions(&mut self, conditions: &[Value]) -> Conditions {
+        static NOTHING: Value = Value::Null;
+        self.scope.bind(NAMESPACE, &NOTHING, None);
+        let judged = self.judge(conditions);
+        self.scope.bind(NAMESPACE, self.namespace, None);
+        judged
+    }
+
+    fn judge(&mut self, conditions: &[Value]) -> Conditions {
         let mut judged = Conditions::default();
         for condition in conditions {
             match self.holds(condition["expression"].as_str().unwrap_or_default()) {

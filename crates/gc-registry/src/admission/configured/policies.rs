@@ -1,6 +1,6 @@
 //! ValidatingAdmissionPolicy: expressions that refuse, or warn.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::expressions::{Asker, Conditional, Evaluation, Values};
 use super::{Attributes, Configured};
@@ -177,14 +177,30 @@ fn reason(given: Option<&str>) -> &'static str {
     }
 }
 
-/// The namespace as expressions see it.
+/// The members of a namespace's metadata that expressions see.
+const NAMESPACE_METADATA: [&str; 12] = [
+    "annotations",
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "generation",
+    "labels",
+    "name",
+    "namespace",
+    "resourceVersion",
+    "uid",
+];
+
+/// The namespace of a request as expressions see it; null for what is in none, which a namespace itself counts as.
 pub(crate) fn namespace_object(attributes: &Attributes) -> Value {
-    let mut namespace = attributes.namespace_object.clone().unwrap_or_default();
-    if let Some(members) = namespace.as_object_mut() {
-        members.insert("apiVersion".into(), "v1".into());
-        members.insert("kind".into(), "Namespace".into());
-    }
-    namespace
+    let stored = attributes.namespace_object.as_ref().filter(|_| !attributes.resource.is("", "namespaces"));
+    let Some(stored) = stored else { return Value::Null };
+    let metadata = stored["metadata"].as_object().into_iter().flatten();
+    let metadata = metadata.filter(|(name, _)| NAMESPACE_METADATA.contains(&name.as_str()));
+    let metadata: Map<String, Value> = metadata.map(|(name, value)| (name.clone(), value.clone())).collect();
+    json!({"metadata": metadata, "spec": stored["spec"], "status": stored["status"]})
 }
 
 /// Returns the parameters of a policy: the objects that its binding names; `None`, once, if it takes none.

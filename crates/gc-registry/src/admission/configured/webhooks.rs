@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::attributes::Form;
 use super::expressions::{Asker, Conditional, Evaluation, Values};
-use super::policies::namespace_object;
 use super::review::{self, Decision};
 use super::{Attributes, Configured};
 use crate::error::ApiError;
@@ -97,7 +96,7 @@ fn conditions_hold(
         object: &object,
         old_object: &old_object,
         request: &attributes.request(&asked.form),
-        namespace: &namespace_object(attributes),
+        namespace: &Value::Null,
         params: &Value::Null,
         asker: &Asker::new(call, attributes),
     };
