@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::TryStreamExt as _;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams, WatchParams};
@@ -292,7 +293,7 @@ async fn fabric8_passes_values_as_next_words_and_collectors_can_be_asked_for() {
              --client-ca-file {client_ca} --service-cluster-ip-range 10.0.0.0/24 --allow-privileged",
             folder.display()
         )),
-        "gc,namespace",
+        "gc,namespace,deployment-controller",
     );
     let client = client(port, &serving.authority, Some(&admin)).await;
     ready(&client).await;
@@ -310,6 +311,43 @@ async fn fabric8_passes_values_as_next_words_and_collectors_can_be_asked_for() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(identities(&client).await, [""; 0], "nothing is written where tests set the clock ahead");
+
+    // A workload controller runs where it is named: this one alone, so that no pods are created.
+    let deployment = serde_json::from_value(serde_json::json!({"metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "main", "image": "busybox"}]}}}}));
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "default");
+    deployments.create(&PostParams::default(), &deployment.unwrap()).await.unwrap();
+    let sets: Api<ReplicaSet> = Api::namespaced(client.clone(), "default");
+    while sets.list(&ListParams::default()).await.unwrap().items.is_empty() {
+        assert!(Instant::now() < deadline, "the controller of Deployments does not run");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// `KUBEBUILDER_ASSETS=$(kubegc envtest assets) go test` changes nothing in a suite.
+#[test]
+fn without_a_directory_the_path_of_the_assets_is_all_that_is_printed() {
+    let data = tempfile::tempdir().unwrap();
+    let assets = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubegc"));
+        let output =
+            command.args(["envtest", "assets"]).args(options).env("XDG_DATA_HOME", data.path()).output();
+        let output = output.unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let folder = data.path().canonicalize().unwrap().join("kubegc/envtest");
+    assert_eq!(assets(&[]), (Some(0), format!("{}\n", folder.display())));
+    let (code, newer) = assets(&["--kubernetes-version", "1.37"]);
+    let newer = PathBuf::from(newer.trim_end());
+    assert!(code == Some(0) && newer.starts_with(&folder) && newer != folder, "{newer:?}");
+    for folder in [&folder, &newer] {
+        for program in ["kube-apiserver", "etcd"] {
+            let version = Command::new(folder.join(program)).arg("--version").output().unwrap();
+            assert!(version.status.success(), "{version:?}");
+        }
+    }
+    assert_eq!(assets(&["--archive-url", "http://files.example.com"]).0, Some(2));
 }
 
 #[test]

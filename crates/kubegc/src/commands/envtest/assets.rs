@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use gc_process::UsageError;
+use gc_process::{UsageError, kubeconfig};
 use gc_registry::kubernetes::KubernetesVersion;
 
 use super::archive::{self, Entry};
@@ -16,6 +16,8 @@ const PROGRAMS: [&str; 2] = ["kube-apiserver", "etcd"];
 const KUBECTL: &str = "kubectl";
 /// Where setup-envtest keeps each version, in the directory that it is given.
 const STORE: &str = "k8s";
+/// Where the programs are in the data directory, if no other directory is named.
+const DEFAULT_FOLDER: &str = "envtest";
 /// Index that `setup-envtest --index` and `BinaryAssetsIndexURL` read.
 const INDEX: &str = "envtest-releases.yaml";
 /// The etcd of an archive, whose links are skipped by those who unpack it.
@@ -35,11 +37,12 @@ pub(crate) enum EnvtestCommand {
 /// Options of `kubegc envtest assets`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AssetsOptions {
-    /// Directory to write to; created if it does not exist
+    /// Directory to write to; created if it does not exist. Without one, the directory is `envtest` in the data directory, and its path
+    /// is all that is printed, for KUBEBUILDER_ASSETS=$(kubegc envtest assets)
     #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    folder: Option<PathBuf>,
     /// Also write the archive and the index that setup-envtest --index downloads; URL is where DIR will be served
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", requires = "folder")]
     archive_url: Option<String>,
     /// Version of Kubernetes that the programs serve: 1.36 or 1.37
     #[arg(long, value_name = "VERSION", default_value_t)]
@@ -53,12 +56,20 @@ pub(crate) fn run(command: &EnvtestCommand) -> anyhow::Result<()> {
     let binary = std::env::current_exe().context("where this program is")?;
     let kubectl = on_path(KUBECTL);
     let version = options.kubernetes_version;
-    write(&options.folder, version, &binary, kubectl.as_deref())?;
-    let folder = options.folder.canonicalize()?;
+    let folder = match &options.folder {
+        Some(folder) => folder.clone(),
+        None => kubeconfig::default_data_dir()?.join(DEFAULT_FOLDER),
+    };
+    write(&folder, version, &binary, kubectl.as_deref())?;
+    let folder = folder.canonicalize()?;
     // The programs know their version by the name of their folder, if it is not the default.
     let assets =
         if version == KubernetesVersion::default() { folder.clone() } else { store(&folder, version) };
     let mut out = std::io::stdout().lock();
+    if options.folder.is_none() {
+        writeln!(out, "{}", assets.display())?;
+        return Ok(());
+    }
     if kubectl.is_none() {
         writeln!(out, "kubectl is not on PATH and is left out; only tests that call it need it.")?;
     }
@@ -113,35 +124,53 @@ fn write(
             UsageError::new(format!("cannot create the directory {}: {error}", folder.display()))
         })?;
     }
-    let place = |folder: &Path, name: &str| {
-        let path = folder.join(name);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("cannot replace {}", path.display()))
-            }
-            _ => Ok(path),
-        }
-    };
     let mut source = binary.to_owned();
     for folder in [folder, &store] {
         for name in PROGRAMS {
-            let path = place(folder, name)?;
             // A link of its own outlives the file that it was made from, as a copy does, and takes no space.
-            std::fs::hard_link(&source, &path)
-                .or_else(|_| std::fs::copy(&source, &path).map(drop))
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            let link = |path: &Path| {
+                std::fs::hard_link(&source, path).or_else(|_| std::fs::copy(&source, path).map(drop))
+            };
             // Where the binary is on another filesystem, one copy of it is enough.
-            source = path;
+            source = replace(folder, name, link)?;
         }
-        let path = place(folder, KUBECTL)?;
-        let written = match kubectl {
-            Some(kubectl) => std::os::unix::fs::symlink(kubectl, &path),
-            None if folder == store => write_executable(&path, NO_KUBECTL),
-            None => Ok(()),
-        };
-        written.with_context(|| format!("cannot write {}", path.display()))?;
+        match kubectl {
+            Some(kubectl) => {
+                replace(folder, KUBECTL, |path| std::os::unix::fs::symlink(kubectl, path))?;
+            }
+            None if folder == store => {
+                replace(folder, KUBECTL, |path| write_executable(path, NO_KUBECTL))?;
+            }
+            // The link of an earlier call may lead to nothing by now.
+            None => remove(&folder.join(KUBECTL))?,
+        }
     }
     Ok(())
+}
+
+fn remove(path: &Path) -> anyhow::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot replace {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes a file in the place of another one in one step: several of these commands may run at a time, and what runs is not disturbed.
+fn replace(
+    folder: &Path,
+    name: &str,
+    make: impl FnOnce(&Path) -> std::io::Result<()>,
+) -> anyhow::Result<PathBuf> {
+    let (path, fresh) = (folder.join(name), folder.join(format!(".{name}.{}", std::process::id())));
+    remove(&fresh)?;
+    make(&fresh)
+        .and_then(|()| std::fs::rename(&fresh, &path))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    // It is still there where both names are links to one file.
+    remove(&fresh)?;
+    Ok(path)
 }
 
 fn write_executable(path: &Path, text: &str) -> std::io::Result<()> {
