@@ -4,9 +4,10 @@
 
 mod support;
 
+use gc_ownership::Config;
 use gc_types::PropagationPolicy::{Background, Foreground, Orphan};
 use gc_types::{Event, ObjectKey, ResourceVersion, Uid};
-use support::{Bench, LONG, key, object, resource};
+use support::{Bench, KINDS, LONG, key, object, resource};
 
 fn breaks(bench: &mut Bench, kind: &str) {
     bench.engine.handle(Event::Stale(resource(kind)));
@@ -201,4 +202,48 @@ fn an_orphaning_owner_that_a_stale_list_shows_alive_still_waits_for_a_withdrawn_
     bench.sync("ConfigMap");
     bench.run_for(10_000);
     assert_eq!(bench.world(), ["ConfigMap/d@n"]);
+}
+
+/// A list shows an owner that waits, but an answer that showed it before may be of another history: it is read again for what comes later.
+#[test]
+fn a_list_takes_back_what_answers_have_shown_of_an_owner_that_waits() {
+    for is_restored in [true, false] {
+        let mut bench = Bench::new();
+        bench.add("Secret/a@n", &[]).add_held("Pod/p@n", &["Secret/a!"]).drain();
+        bench.delete("Secret/a@n", Foreground).run_for(1_000);
+        assert!(bench.take_log().contains(&"delete Pod/p@n Background".to_owned()));
+        // Something else in it has changed.
+        let newer = bench.model.get(&key("Secret/a@n")).unwrap().clone();
+        bench.model.put(newer);
+        bench.sync("Secret");
+        if is_restored {
+            bench.model.put(object("Secret/a@n", &[]));
+        }
+        bench.add("Pod/q@n", &["Secret/a"]).run_for(1_000);
+        let is_deleted = bench.take_log().contains(&"delete Pod/q@n Background".to_owned());
+        assert_eq!(is_deleted, !is_restored);
+    }
+}
+
+/// Watches that report how far they are cover the mark of an owner before any list is made for it.
+#[test]
+fn the_progress_of_watches_ends_the_wait_of_an_owner() {
+    let config = Config {
+        barrier_quiet_milliseconds: 10_000,
+        barrier_gathers_milliseconds: 10_000,
+        ..Config::default()
+    };
+    let mut bench = Bench::with(config);
+    bench.log_barriers = true;
+    bench.add("Secret/a@n", &[]).drain();
+    bench.delete("Secret/a@n", Foreground).run_for(1);
+    assert_eq!(bench.world(), ["-Secret/a@n"]);
+    let resource_version = bench.model.version();
+    for (kind, ..) in KINDS {
+        bench.engine.handle(Event::Progress { resource: resource(kind), resource_version });
+    }
+    bench.run_for(1);
+    let log = bench.take_log();
+    assert!(!log.iter().any(|line| line.starts_with("barrier")), "{log:?}");
+    assert_eq!(bench.world(), [] as [String; 0]);
 }
