@@ -143,6 +143,8 @@ export interface Change {
   number: number;
   time: string;
   controller: string;
+  /** Who ordered it, if it was no collector. */
+  user?: string;
   verb: string;
   resource?: string;
   kind?: string;
@@ -155,7 +157,7 @@ export interface Change {
   owners: { kind: string; name: string; uid: string }[];
   evidence: string[];
   failure?: string;
-  durationSeconds: number;
+  durationSeconds?: number;
 }
 
 export interface Why {
@@ -180,11 +182,24 @@ export interface Condition {
 
 export interface ObjectAnswer {
   why: Why | null;
-  metadata: { metadata: { uid: string } } | null;
+  metadata: { metadata: { uid: string; deletionTimestamp?: string } } | null;
   status: { phase: string | null; conditions: Condition[] } | null;
   dependents: { total: number; items: Place[] } | null;
   yaml: string | null;
+  /** With those in the specification of a namespace. */
+  finalizers: string[];
   journal: Change[];
+}
+
+/** What depends on one finalizer of an object. */
+export interface Release {
+  object: Place;
+  resourceVersion: string;
+  finalizer: string;
+  /** Why it is removed only by force. */
+  objection: string | null;
+  lines: { heading: string; text: string }[];
+  unseen: string[];
 }
 
 export type Fate = "Deleted" | "DeletedLater" | "Stuck" | "Released";
@@ -295,6 +310,9 @@ export const api = {
       lostVolumes: plan.lostVolumes.length,
       typed,
     }),
+  finalizer: (subject: Subject, finalizer: string, signal?: AbortSignal) => ask<Release>(query("finalizer", { ...named(subject), finalizer }), { signal }),
+  release: (subject: Subject, { object, resourceVersion, finalizer }: Release, force: boolean) =>
+    order<{ unrecorded: string | null }>("release", { ...named(subject), uid: object.uid, resourceVersion, finalizer, force }),
   remaining: (deletion: string, signal?: AbortSignal) => ask<Remaining>(query("remaining", { deletion }), { signal }),
   pause: (reason: string) => order("pause", { reason }),
   /** Resumes all collectors, or what the circuit breaker has stopped of one resource. */

@@ -165,7 +165,7 @@ class FeedRow extends Component<{ line: Line }, { open: boolean }> {
           <td class="quiet">{place.namespace}</td>
           <td>{words(line.verdict)}</td>
           <td class="quiet">{line.owners.map((owner) => `${owner.kind}/${owner.name}`).join(", ")}</td>
-          <td class="quiet">{collector(line.controller)}</td>
+          <td class="quiet">{line.user ?? collector(line.controller)}</td>
           <td>
             <Opener open={open} place={place} onToggle={() => this.setState({ open: !open })} />
           </td>
@@ -240,7 +240,8 @@ function Evidence({ change }: { change: Change }) {
       ))}
       {change.failure && <p class="warning-text">{change.failure}</p>}
       <p class="quiet">
-        by {collector(change.controller)}, {Math.round(change.durationSeconds * 1000)} ms
+        by {change.user ?? collector(change.controller)}
+        {change.durationSeconds !== undefined && `, ${Math.round(change.durationSeconds * 1000)} ms`}
       </p>
     </div>
   );
@@ -262,6 +263,7 @@ export function ChangeLine({ change }: { change: Change }) {
       <p class="feed-why">
         <span class="code">{words(change.verdict)}</span>
         {change.owners[0] && <span class="quiet"> · {change.owners.map((owner) => `${owner.kind}/${owner.name}`).join(", ")}</span>}
+        {change.user && <span class="quiet"> · by {change.user}</span>}
       </p>
       {open && <Evidence change={change} />}
     </li>

@@ -5,6 +5,7 @@ import { ChangeLine } from "./feed";
 import { bytes, count, plural, words } from "./format";
 import { StuckItem } from "./overview";
 import { Empty, Failure, Icon, Loading, ObjectLink } from "./parts";
+import { Finalizers } from "./release";
 import { go, useLive } from "./state";
 
 const TABS = ["Why", "Plan a deletion", "Journal", "Metadata"] as const;
@@ -101,7 +102,7 @@ export function Drawer({ subject, mayDelete, onPlan, folded, onFold }: DrawerPro
         {error && !absent && <Failure error={error} retry={refresh} />}
         {absent && tab !== "Plan a deletion" && (wasThere ? <Empty title="It is gone">It was deleted while this was open.</Empty> : <NotFound subject={subject} />)}
         {!data && !error && <Loading lines={5} />}
-        {data && !absent && tab === "Why" && <WhyTab data={data} />}
+        {data && !absent && tab === "Why" && <WhyTab key={key} subject={subject} data={data} mayOrder={mayDelete} refresh={refresh} />}
         {tab === "Plan a deletion" && <PlanTab key={key} subject={subject} mayDelete={mayDelete} gone={absent || (data !== null && data.why === null)} wasThere={wasThere} onPlan={onPlan} />}
         {data && !absent && tab === "Journal" && <JournalTab data={data} />}
         {data && !absent && tab === "Metadata" && (data.yaml ? <pre class="yaml" tabIndex={0}>{data.yaml}</pre> : <Empty title="It is gone" />)}
@@ -160,7 +161,7 @@ function Dependents({ dependents }: { dependents: ObjectAnswer["dependents"] }) 
   );
 }
 
-function WhyTab({ data }: { data: ObjectAnswer }) {
+function WhyTab({ subject, data, mayOrder, refresh }: { subject: Subject; data: ObjectAnswer; mayOrder: boolean; refresh: () => void }) {
   const { why } = data;
   if (!why) {
     const last = data.journal[0];
@@ -182,6 +183,9 @@ function WhyTab({ data }: { data: ObjectAnswer }) {
             ))}
           </ul>
         </section>
+      )}
+      {data.metadata?.metadata.deletionTimestamp && data.finalizers.length > 0 && (
+        <Finalizers subject={subject} finalizers={data.finalizers} mayOrder={mayOrder} onRemoved={refresh} />
       )}
       {why.owners.length > 0 && (
         <section>

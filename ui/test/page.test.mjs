@@ -306,6 +306,65 @@ test("the page", { timeout: 600_000 }, async (context) => {
     await page.context().close();
   });
 
+  await context.test("a finalizer is released after its assessment, wide and narrow, and against a living controller only by an override", async () => {
+    const maps = "/api/v1/namespaces/shop/configmaps";
+    const finalizers = ["search.example.com/first", "search.example.com/second"];
+    for (const [name, width, height] of [["held-wide", 1440, 900], ["held-narrow", 390, 844]]) {
+      await cluster.must("POST", maps, { metadata: { name, finalizers } });
+      await cluster.must("DELETE", `${maps}/${name}`);
+      const page = await open({ width, height, path: `#/?object=configmaps/shop/${name}` });
+      await page.getByRole("button", { name: `Release ${finalizers[1]}…` }).click({ timeout: PATIENCE });
+      const panel = page.locator(".release");
+      await panel.getByText(`ConfigMap/${name} still waits for ${finalizers[0]}`).waitFor({ timeout: PATIENCE });
+      assert.match(await panel.innerText(), /Lives\s+no: no workload, Lease or field manager/);
+      assert.deepEqual(await violations(page), []);
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "nothing is cut off");
+      const drawer = await page.locator(".drawer").boundingBox();
+      for (const part of await panel.locator("dd, button").all()) {
+        const box = await part.boundingBox();
+        assert.ok(box.x >= drawer.x && box.x + box.width <= drawer.x + drawer.width, await part.innerText());
+      }
+      // Escape leaves the confirmation alone.
+      await panel.getByRole("button", { name: "Remove the finalizer…" }).click();
+      await page.keyboard.press("Escape");
+      await panel.getByRole("button", { name: "Remove the finalizer…" }).click();
+      assert.deepEqual(await violations(page), []);
+      assert.deepEqual((await cluster.must("GET", `${maps}/${name}`)).metadata.finalizers, finalizers, "nothing is removed before it is confirmed");
+      await panel.getByRole("button", { name: "Remove it" }).click();
+      await page.getByText(`${finalizers[1]} was removed.`).waitFor({ timeout: PATIENCE });
+      await page.getByRole("button", { name: `Release ${finalizers[1]}…` }).waitFor({ state: "detached", timeout: PATIENCE });
+      assert.deepEqual((await cluster.must("GET", `${maps}/${name}`)).metadata.finalizers, [finalizers[0]]);
+      await page.getByRole("tab", { name: "Journal" }).click();
+      const journal = page.getByRole("tabpanel");
+      await journal.getByText("Released by hand · by admin").waitFor({ timeout: PATIENCE });
+      await journal.getByRole("button", { name: /^Evidence for/ }).click();
+      await journal.getByText(`admin removed the finalizer ${finalizers[1]}`).waitFor({ timeout: PATIENCE });
+      assert.deepEqual(await violations(page), []);
+      clean(page);
+      await page.context().close();
+      await cluster.ask("PATCH", `${maps}/${name}`, { body: { metadata: { finalizers: null } }, headers: { "content-type": "application/merge-patch+json" } });
+    }
+    // The collector of this server holds the owner: its finalizer goes only against the objection.
+    const root = await cluster.must("POST", maps, { metadata: { name: "awaited" } });
+    const ownerReferences = [{ apiVersion: "v1", kind: "ConfigMap", name: "awaited", uid: root.metadata.uid, blockOwnerDeletion: true }];
+    await cluster.must("POST", maps, { metadata: { name: "awaited-leaf", ownerReferences, finalizers: ["search.example.com/leaf"] } });
+    await cluster.must("DELETE", `${maps}/awaited`, { propagationPolicy: "Foreground" });
+    const page = await open({ path: "#/?object=configmaps/shop/awaited" });
+    await page.getByRole("button", { name: "Release foregroundDeletion…" }).click({ timeout: PATIENCE });
+    const remove = page.getByRole("button", { name: "Remove the finalizer…" });
+    await page.getByText(/Not removed by this page: the controller of foregroundDeletion lives/).waitFor({ timeout: PATIENCE });
+    assert.ok(await remove.isDisabled());
+    await page.getByLabel("Remove it all the same").check();
+    await remove.click();
+    await page.getByRole("button", { name: "Remove it", exact: true }).click();
+    await page.getByText("It is gone").waitFor({ timeout: PATIENCE });
+    // The drawer asks about an object that is gone by now.
+    page.errors = page.errors.filter((error) => !error.includes("status of 404"));
+    clean(page);
+    await page.context().close();
+    await cluster.ask("PATCH", `${maps}/awaited-leaf`, { body: { metadata: { finalizers: null } }, headers: { "content-type": "application/merge-patch+json" } });
+  });
+
   await context.test("a namespace is planned with everything in it, and one that is not there is said not to be", async () => {
     const page = await open({ path: "#/?object=namespaces//bank" });
     await page.getByRole("tab", { name: "Plan a deletion" }).click({ timeout: PATIENCE });

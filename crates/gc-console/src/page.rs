@@ -12,6 +12,7 @@ mod object;
 pub(crate) mod overview;
 mod plans;
 mod refusal;
+mod releasing;
 pub mod requester;
 mod stream;
 mod ttl_cache;
@@ -38,6 +39,7 @@ use gc_kube::{Observer, ResourceTable};
 use gc_process::collectors::MakeSinks;
 pub(crate) use gc_process::endpoints::MAXIMUM_ORDER_BYTES;
 use gc_process::guard;
+use gc_process::journal::Journal;
 use gc_process::lease::LeaseFlags;
 use gc_process::lease::control::{self, Control};
 use gc_process::lease::orders::Orders;
@@ -84,23 +86,25 @@ const MAXIMUM_READERS_OF_USER: usize = 64;
 /// Where links to the page are made.
 const LINK: &str = "link";
 /// Paths open to every user; answers have the rights of the user.
-const SERVED: [&str; 13] = [
+const SERVED: [&str; 15] = [
     "overview",
     "map",
     "object",
     "plan",
+    "finalizer",
     "ask",
     "feed",
     "search",
     "nodes",
     "delete",
+    "release",
     "remaining",
     LINK,
     "logout",
     "openapi.json",
 ];
 /// Paths that change something.
-const ORDERS: [&str; 3] = ["delete", "pause", "resume"];
+const ORDERS: [&str; 4] = ["delete", "release", "pause", "resume"];
 /// Longest reason of a pause.
 const LONGEST_REASON: usize = 500;
 
@@ -124,6 +128,8 @@ struct PageState {
     plans: Plans,
     /// Deletions that were ordered, for those who follow them.
     deletions: Plans,
+    /// The journal of the collectors, which has the orders of users, too; `None` if there is none.
+    journal: Option<Arc<Journal>>,
     home: Home,
 }
 
@@ -164,18 +170,19 @@ struct ResumeOrder {
 }
 
 impl Page {
-    /// Of a server in this process, which is named once it has begun.
+    /// Of a server in this process, which is named once it has begun, and whose collectors have this journal.
     #[must_use]
-    pub fn new(clock: CollectorClock) -> Self {
-        Self::of(clock, Control::beside_server(), Home::Embedded(OnceLock::new()))
+    pub fn new(clock: CollectorClock, journal: Option<Arc<Journal>>) -> Self {
+        Self::of(clock, Control::beside_server(), journal, Home::Embedded(OnceLock::new()))
     }
 
     /// Of collectors beside a server elsewhere, which obey these orders.
     pub fn attached(orders: Control, collectors: AttachedCollectors) -> Self {
-        Self::of(CollectorClock::default(), orders, Home::Attached(collectors))
+        let journal = Some(Arc::clone(&collectors.journal));
+        Self::of(CollectorClock::default(), orders, journal, Home::Attached(collectors))
     }
 
-    fn of(clock: CollectorClock, orders: Control, home: Home) -> Self {
+    fn of(clock: CollectorClock, orders: Control, journal: Option<Arc<Journal>>, home: Home) -> Self {
         let feed = Feed::default();
         Self(Arc::new(PageState {
             sessions: Sessions::default(),
@@ -189,6 +196,7 @@ impl Page {
             readers: UserLimits::new(MAXIMUM_READERS, MAXIMUM_READERS_OF_USER),
             plans: Plans::default(),
             deletions: Plans::default(),
+            journal,
             home,
         }))
     }
@@ -430,6 +438,8 @@ impl Page {
             ("plan", true) => self.plan(request, user).await,
             ("ask", false) => self.ask(request, user).await,
             ("delete", false) => self.delete(request, user).await,
+            ("finalizer", true) => self.finalizer(request, user).await,
+            ("release", false) => self.release(request, user).await,
             ("remaining", true) => self.remaining(request, user).await,
             _ => Err(not_allowed()),
         }

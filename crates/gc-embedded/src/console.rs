@@ -6,12 +6,13 @@ use futures::future::BoxFuture;
 use gc_apiserver::{Extension, InProcess};
 use gc_kube::{Observer, ResourceTable};
 use gc_process::collectors::MakeSinks;
+use gc_process::journal::Journal;
 use gc_registry::api::UserInfo;
 
 use crate::clock::CollectorClock;
 
-/// Makes the page of a server, and of each of its forks, which has a clock of its own.
-pub type MakeConsole = Arc<dyn Fn(&CollectorClock) -> Arc<dyn Console> + Send + Sync>;
+/// Makes the page of a server, and of each of its forks, which has a clock and a journal (or none) of its own.
+pub type MakeConsole = Arc<dyn Fn(&CollectorClock, Option<Arc<Journal>>) -> Arc<dyn Console> + Send + Sync>;
 
 /// A page that shows what the collectors do. It answers its own paths as an [`Extension`].
 pub trait Console: Extension {

@@ -107,7 +107,7 @@ impl Up {
             Surroundings { clock: clock.clock(), restraints: clock.restraints(), ..surroundings };
         let living = workloads.enabled(&settings.controllers)?;
         let enabled = settings.enabled_with(&ALSO_ON)?;
-        let console = console.as_ref().map(|make| make(clock));
+        let console = console.as_ref().map(|make| make(clock, surroundings.journal.clone()));
         let control = Control::new(
             clock.clone(),
             surroundings.activity.clone(),

@@ -216,6 +216,12 @@ pub fn release(survey: &Survey, facts: &Facts, query: &Query<'_>) -> Option<Resu
     }))
 }
 
+/// Returns the finalizers of an object, with those in the specification of a namespace.
+#[must_use]
+pub fn finalizer_names(object: &Object) -> Vec<String> {
+    finalizers_of(object).map(|(name, ..)| name.to_owned()).collect()
+}
+
 /// Returns the finalizers of an object, each with its index in its list and whether that list is in the specification.
 fn finalizers_of(object: &Object) -> impl Iterator<Item = (&str, usize, bool)> {
     let is_namespace = object.text("/kind") == "Namespace";

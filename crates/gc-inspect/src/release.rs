@@ -1,4 +1,6 @@
-//! Information about the removal of one finalizer by hand.
+//! Information about the removal of one finalizer by hand, for `kubegc release` and for the page.
+
+pub mod removal;
 
 use std::time::Duration;
 
@@ -15,18 +17,20 @@ use serde_json::Value;
 use crate::gather::{self, Gatherer, Scope};
 use crate::unanswered::UnansweredReason;
 
+/// Field manager of the removal, which the audit log of a server records too.
+const FIELD_MANAGER: &str = "kubegc-release";
 /// Reason of the Events about finalizers that were removed by hand.
-pub const REASON: &str = "FinalizerReleased";
+const REASON: &str = "FinalizerReleased";
 /// Annotation of these Events with the user.
-pub const USER: &str = "kubegc.io/released-by";
+const USER: &str = "kubegc.io/released-by";
 /// Annotation of these Events with the finalizer.
-pub const FINALIZER: &str = "kubegc.io/released-finalizer";
+const FINALIZER: &str = "kubegc.io/released-finalizer";
 /// Annotation of these Events with the resource of the object.
-pub const RESOURCE: &str = "kubegc.io/released-resource";
+const RESOURCE: &str = "kubegc.io/released-resource";
 /// Annotation of these Events with the UID of the object.
-pub const UID: &str = "kubegc.io/released-uid";
+const UID: &str = "kubegc.io/released-uid";
 /// Namespace of Events about cluster-scoped objects.
-pub const DEFAULT_NAMESPACE: &str = "default";
+const DEFAULT_NAMESPACE: &str = "default";
 /// Maximum number of Events to read about one object.
 const EVENTS_READ: usize = 100;
 
@@ -75,8 +79,7 @@ pub async fn ask(
 }
 
 /// Returns the path of the Events in a namespace.
-#[must_use]
-pub fn events_in(namespace: &str) -> String {
+fn events_in(namespace: &str) -> String {
     let mut path = "/api/v1/namespaces/".to_owned();
     push_segment(&mut path, namespace);
     path.push_str("/events");

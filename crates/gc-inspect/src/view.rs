@@ -10,12 +10,13 @@ use gc_collectors::permissions::Controller;
 use gc_explain::map::{Emphasis, Extent, Map, map, place_of_view};
 use gc_explain::nodes::Nodes;
 use gc_explain::plan::BlastRadius;
+use gc_explain::release::finalizer_names;
 use gc_explain::stuck::{Place, Row};
 pub use gc_explain::tree::Tree;
 use gc_explain::tree::{Direction, tree as tree_of};
 use gc_explain::upcoming::{Horizon, Outlook, upcoming};
 use gc_explain::why::Why;
-use gc_explain::{Catalog, Facts, GroupResource, Knowledge, Metadata, Resource, Survey};
+use gc_explain::{Catalog, Facts, GroupResource, Knowledge, Metadata, Object, Resource, Survey};
 use gc_kube::ApiClient;
 use gc_types::{ObjectKey, Timestamp, Uid};
 use serde_json::Value;
@@ -30,6 +31,8 @@ use super::tree::{Forest, Shape};
 use super::unanswered::UnansweredReason;
 use super::why;
 use crate::output::Answer as _;
+use crate::release::ReleaseAnswer;
+use crate::release::removal::{self, RemovalError};
 use crate::stuck;
 pub use crate::subject::{ConfirmedPlan, Subject};
 use crate::target::NamedObject;
@@ -170,6 +173,16 @@ pub struct Question {
     patience: Duration,
 }
 
+/// The part of an object that is shown: nothing of its contents.
+pub struct ObjectSummary {
+    /// The metadata.
+    pub metadata: Value,
+    /// The phase and conditions.
+    pub condition: Value,
+    /// The finalizers; those of a namespace's specification are among them.
+    pub finalizers: Vec<String>,
+}
+
 /// A planned deletion that can be requested.
 pub struct PlannedDeletion {
     /// Consequences of the deletion.
@@ -233,11 +246,15 @@ impl Question {
         Ok(unseen.map(|unseen| format!("{text}warning: {unseen}\n")).unwrap_or(text))
     }
 
-    /// Returns the metadata of the object without its contents, and its condition; `None` if there is no such object.
-    pub async fn metadata(&self) -> anyhow::Result<Option<(Value, Value)>> {
+    /// Returns the metadata of the object without its contents, its condition and its finalizers; `None` if there is no such object.
+    pub async fn summary(&self) -> anyhow::Result<Option<ObjectSummary>> {
         let NamedObject { resource, namespace, name } = &self.named;
         match self.gatherer.object(&resource.name, namespace, name).await {
-            Knowledge::Present(object) => Ok(Some((metadata_only(&object), condition(&object)))),
+            Knowledge::Present(object) => Ok(Some(ObjectSummary {
+                metadata: metadata_only(&object),
+                condition: condition(&object),
+                finalizers: finalizer_names(&Object::new(object)),
+            })),
             Knowledge::Absent => Ok(None),
             Knowledge::Unreadable(why) => Err(UnansweredReason::unreadable(resource, name, why).into()),
         }
@@ -250,6 +267,18 @@ impl Question {
         let Planning { radius, unseen, targets, .. } = planning.complete()?;
         let (_, target) = targets.into_iter().next().context("the object is not there")?;
         Ok(PlannedDeletion { radius, unseen, target, cascade })
+    }
+
+    /// Assesses the removal of one of its finalizers by hand.
+    pub async fn release(&self, finalizer: &str) -> anyhow::Result<ReleaseAnswer> {
+        let NamedObject { resource, namespace, name } = &self.named;
+        let place = (namespace.as_str(), name.as_str());
+        crate::release::ask(&self.gatherer, resource, place, Some(finalizer), self.patience).await
+    }
+
+    /// Removes the finalizer that was assessed.
+    pub async fn remove_finalizer(&self, answer: &ReleaseAnswer) -> Result<(), RemovalError> {
+        removal::remove(&self.client, &self.named.resource, answer, false).await
     }
 
     /// Deletes it.

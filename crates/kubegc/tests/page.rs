@@ -4,6 +4,8 @@
 
 #[path = "page/plugins.rs"]
 mod plugins;
+#[path = "page/release.rs"]
+mod release;
 mod support;
 
 use http::Method;

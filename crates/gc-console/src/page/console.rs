@@ -14,7 +14,7 @@ use super::Page;
 /// Returns the maker of a page for a server and for each of its forks.
 #[must_use]
 pub fn maker() -> MakeConsole {
-    Arc::new(|clock| Arc::new(Page::new(clock.clone())))
+    Arc::new(|clock, journal| Arc::new(Page::new(clock.clone(), journal)))
 }
 
 impl Extension for Page {

@@ -49,6 +49,23 @@ impl ChangeSubject {
     }
 }
 
+/// Content of a change.
+enum Content {
+    /// The effect of a collector, which is formatted when the first reader needs it.
+    Effect(Box<FinishedEffect>),
+    /// The order of a user, as the journal has it.
+    Order(Value),
+}
+
+struct FinishedEffect {
+    effect: Effect,
+    outcome: Outcome,
+    round_trips: u32,
+    took: Duration,
+    controller: &'static str,
+    table: ResourceTable,
+}
+
 /// One change.
 pub(crate) struct Entry {
     /// Its number; they rise by one.
@@ -57,13 +74,8 @@ pub(crate) struct Entry {
     pub(crate) about: ChangeSubject,
     /// The name of the object.
     pub(crate) name: Arc<str>,
-    effect: Effect,
-    outcome: Outcome,
-    round_trips: u32,
-    took: Duration,
+    content: Content,
     time: jiff::Timestamp,
-    controller: &'static str,
-    table: ResourceTable,
     /// Written when the first reader needs it.
     json: OnceLock<Arc<str>>,
     /// Text that filters search, in lower case; built when the first filter needs it.
@@ -73,9 +85,16 @@ pub(crate) struct Entry {
 impl Entry {
     /// As a line of the journal.
     pub(crate) fn value(&self) -> Value {
-        let mut value = entry(&self.effect, &self.outcome, self.round_trips, self.took, &self.table);
+        let mut value = match &self.content {
+            Content::Effect(finished) => {
+                let FinishedEffect { effect, outcome, round_trips, took, controller, table } = &**finished;
+                let mut value = entry(effect, outcome, *round_trips, *took, table);
+                value["controller"] = (*controller).into();
+                value
+            }
+            Content::Order(value) => value.clone(),
+        };
         value["time"] = self.time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string().into();
-        value["controller"] = self.controller.into();
         value["number"] = self.number.into();
         value
     }
@@ -320,25 +339,38 @@ impl Feed {
         let mut ring = self.lock();
         ring.count_deletion(minute_of(now), observer.controller, (&about, &key.name), (effect, outcome));
         self.0.pending.store(ring.pending.len(), Ordering::Release);
+        let finished = FinishedEffect {
+            effect: effect.clone(),
+            outcome: outcome.clone(),
+            round_trips,
+            took,
+            controller: observer.controller,
+            table: observer.table.clone(),
+        };
+        let content = Content::Effect(Box::new(finished));
+        self.push(ring, (about, Arc::clone(&key.name)), now, content);
+    }
+
+    /// Writes down the order of a user, as the journal has it.
+    pub(crate) fn record(&self, about: ChangeSubject, name: &str, entry: Value) {
+        let (ring, now) = (self.lock(), jiff::Timestamp::now());
+        self.push(ring, (about, name.into()), now, Content::Order(entry));
+    }
+
+    fn push(
+        &self,
+        mut ring: MutexGuard<'_, Ring>,
+        (about, name): (ChangeSubject, Arc<str>),
+        time: jiff::Timestamp,
+        content: Content,
+    ) {
         if ring.entries.len() >= KEPT_ENTRIES {
             ring.entries.pop_front();
         }
         let number = ring.next;
         ring.next += 1;
-        ring.entries.push_back(Arc::new(Entry {
-            number,
-            about,
-            name: Arc::clone(&key.name),
-            effect: effect.clone(),
-            outcome: outcome.clone(),
-            round_trips,
-            took,
-            time: now,
-            controller: observer.controller,
-            table: observer.table.clone(),
-            json: OnceLock::new(),
-            words: OnceLock::new(),
-        }));
+        let (json, words) = (OnceLock::new(), OnceLock::new());
+        ring.entries.push_back(Arc::new(Entry { number, about, name, content, time, json, words }));
         let next = ring.next;
         drop(ring);
         // Another change may have been announced meanwhile.

@@ -6,6 +6,7 @@ use gc_apiserver::WeakInProcess;
 use gc_inspect::resident::Resident;
 use gc_kube::ApiClient;
 use gc_kube::breaker::{SharedBreaker, Trip};
+use gc_process::journal::Journal;
 use gc_process::lease::LeaseName;
 use gc_process::lease::election::Leadership;
 use gc_types::WithheldBy;
@@ -34,6 +35,8 @@ pub struct AttachedCollectors {
     pub holding: watch::Receiver<Option<WithheldBy>>,
     /// Resources that the circuit breaker stops.
     pub breaker: SharedBreaker,
+    /// Their journal, which has the orders of users, too.
+    pub journal: Arc<Journal>,
     /// True if the page takes orders.
     pub takes_orders: bool,
     /// The graph of the owner-reference collector, if it runs.

@@ -2,7 +2,7 @@
 
 use gc_apiserver::{ExtensionAnswer, ExtensionRequest};
 use gc_explain::stuck::Place;
-use gc_inspect::view::Question;
+use gc_inspect::view::{ObjectSummary, Question};
 use gc_types::Uid;
 use serde_json::{Value, json};
 
@@ -23,7 +23,12 @@ impl Page {
     ) -> Result<ExtensionAnswer, Refusal> {
         let subject = subject(request)?;
         let question = Question::from(self.gatherer(user).await?, &subject, ANSWER_PATIENCE)?;
-        let (metadata, status) = question.metadata().await?.unzip();
+        let (metadata, status, finalizers) = match question.summary().await? {
+            Some(ObjectSummary { metadata, condition, finalizers }) => {
+                (Some(metadata), Some(condition), finalizers)
+            }
+            None => (None, None, Vec::new()),
+        };
         let uid = metadata.as_ref().and_then(|object| object["metadata"]["uid"].as_str()).map(Uid::new);
         let why = match metadata {
             Some(_) => question.why().await?,
@@ -65,7 +70,7 @@ impl Page {
         });
         let document = json!({
             "why": why, "metadata": metadata, "status": status, "dependents": dependents, "yaml": yaml,
-            "journal": journal,
+            "journal": journal, "finalizers": finalizers,
         });
         Ok(ExtensionAnswer::json(200, &document))
     }

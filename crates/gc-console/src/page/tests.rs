@@ -79,7 +79,7 @@ fn a_session_opens_the_page_alone() {
 /// A user who asks and leaves again, over and over, has as much work done at once as one who waits.
 #[tokio::test]
 async fn a_question_whose_client_has_gone_keeps_its_turn() {
-    let page = Page::new(CollectorClock::default());
+    let page = Page::new(CollectorClock::default(), None);
     let user = UserInfo { name: "ann".into(), ..UserInfo::default() };
     let (end, _) = tokio::sync::watch::channel(false);
     for _ in 0..ANSWERED_AT_ONCE_OF_USER {

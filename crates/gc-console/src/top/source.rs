@@ -361,8 +361,8 @@ impl Source {
         let text = match content {
             Content::Tree => question.tree_text().await?,
             Content::Metadata => {
-                let (metadata, _) = question.metadata().await?.context("the object is not there")?;
-                gc_process::yaml::to_string(&metadata)?
+                let summary = question.summary().await?.context("the object is not there")?;
+                gc_process::yaml::to_string(&summary.metadata)?
             }
             _ => question.why_text().await?,
         };

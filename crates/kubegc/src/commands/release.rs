@@ -1,6 +1,5 @@
 //! `kubegc release`: removes one finalizer by hand, after it has shown whether its controller lives and what is left behind.
 
-mod record;
 #[cfg(test)]
 mod tests;
 
@@ -9,23 +8,26 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gc_explain::Resource;
+use gc_explain::release::Release;
 use gc_inspect::gather::{self, Gatherer};
 use gc_inspect::output::{self, Answer, Output};
+use gc_inspect::release::removal::{self, remove};
 use gc_inspect::release::{ReleaseAnswer, ask};
 use gc_inspect::target::{NamedObject, Targets};
 use gc_kube::ApiClient;
 use gc_process::access::Access;
+use gc_process::journal::{Journal, JournalOptions};
 use gc_process::screen::{complain, stdout};
 use gc_process::tasks::block_on;
-use gc_process::{UsageError, preflight};
+use gc_process::{UsageError, reviews};
 use gc_types::Timestamp;
-use http::{Method, StatusCode};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{NotAgreed, agreement};
 
-/// The field manager of the removal, which the audit log of a server has too.
-const FIELD_MANAGER: &str = "kubegc-release";
+/// Size of a journal that is appended to, as `kubegc run` bounds it.
+const LARGEST_JOURNAL_BYTES: u64 = 64 << 20;
+const OLDER_JOURNALS: u32 = 3;
 
 /// Options of `kubegc release`.
 #[derive(Clone, Debug, Args)]
@@ -112,7 +114,7 @@ async fn perform(
     }
     remove(client, resource, answer, false).await?;
     say(options, &format!("{} was removed from {}.", release.finalizer, release.place.title()))?;
-    record::record(client, release, options.journal.as_ref()).await;
+    record(client, release, options.journal.as_ref()).await;
     Ok(())
 }
 
@@ -124,56 +126,33 @@ fn say(options: &ReleaseOptions, line: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Removes a finalizer from this version of this object.
-async fn remove(
-    client: &ApiClient,
-    resource: &Resource,
-    answer: &ReleaseAnswer,
-    is_dry_run: bool,
-) -> anyhow::Result<()> {
-    let release = &answer.release;
-    let mut path = gather::object_path(resource, &release.place.namespace, &release.place.name);
-    if release.is_in_specification {
-        path.push_str("/finalize");
+/// Records a removal. A record that cannot be written is a warning: the finalizer is gone.
+async fn record(client: &ApiClient, release: &Release, journal: Option<&PathBuf>) {
+    let user = reviews::own_name(client).await;
+    let user = user.unwrap_or_else(|| "a user whom the server does not name".to_owned());
+    if let Err(why) = removal::write_event(client, release, &user).await {
+        complain!(
+            "warning: no Event about it could be written ({why}): {user} removed {} from {}",
+            release.finalizer,
+            release.place.title()
+        );
     }
-    path.push_str("?fieldManager=");
-    path.push_str(FIELD_MANAGER);
-    if is_dry_run {
-        path.push_str("&dryRun=All");
-    }
-    let request = if release.is_in_specification {
-        preflight::request(Method::PUT, &path, Some(&without(&answer.object, &release.finalizer)))
-    } else {
-        preflight::patch(&path, "application/json-patch+json", &release.patch())
+    let Some(file) = journal else { return };
+    let options = JournalOptions {
+        file: file.clone(),
+        largest_bytes: LARGEST_JOURNAL_BYTES,
+        older_files: OLDER_JOURNALS,
     };
-    let reply = client.call(request).await?;
-    if reply.head.status.is_success() {
-        return Ok(());
-    }
-    let why = preflight::message(&reply);
-    let title = release.place.title();
-    match reply.head.status {
-        // A failed test of a JSON Patch is an invalid request.
-        StatusCode::NOT_FOUND | StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => {
-            anyhow::bail!("{title} has changed since it was shown, and keeps its finalizer: {why}")
+    match Journal::open(Some(options), Some(client.address().to_owned())) {
+        Ok(journal) => {
+            journal.record(removal::entry(release, &user));
+            journal.close();
+            if journal.dropped() > 0 {
+                complain!("warning: {} cannot be written", file.display());
+            }
         }
-        _ => anyhow::bail!("{title} keeps its finalizer: {why}"),
+        Err(error) => complain!("warning: {}: {error:#}", file.display()),
     }
-}
-
-/// A namespace as it was read, without this finalizer in its specification.
-fn without(namespace: &Value, finalizer: &str) -> Value {
-    let left: Vec<&Value> = namespace["spec"]["finalizers"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|name| *name != finalizer)
-        .collect();
-    let mut metadata = json!({});
-    for field in ["name", "uid", "resourceVersion"] {
-        metadata[field] = namespace["metadata"][field].clone();
-    }
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata, "spec": {"finalizers": left}})
 }
 
 /// The answer, at a time.

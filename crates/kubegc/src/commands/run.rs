@@ -124,11 +124,14 @@ impl Parts {
             Arc::new(graph) as Arc<dyn Resident>
         });
         let mut catalogue = Catalogue::default();
+        let journal = Arc::new(settings.journal.clone().open(client.address())?);
         Ok(Self {
-            journal: Arc::new(settings.journal.clone().open(client.address())?),
             events: settings.retention.deletion_events.then(DeletionEvents::default),
             traces: otlp.map(Traces::start).transpose()?.map(Arc::new),
-            page: settings.ui.map(|ui| live.page(&client, settings, ui, graph.clone())),
+            page: settings
+                .ui
+                .map(|ui| live.page(&client, settings, ui, (graph.clone(), Arc::clone(&journal)))),
+            journal,
             metrics: Metrics::register(&settings.lease.lease.name, &mut catalogue),
             collectors: CollectorMetrics::register(&mut catalogue),
             stuck: StuckMetrics::register(&mut catalogue),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::page::place_behind;
+use super::page::{PageWorld, place_behind};
 use crate::support::Kubegc;
 use crate::support_cluster::{Admin, LEASE, MAPS, QUICK_LEASE, Run, kubegc, privileged_for_all, until};
 use crate::support_proxy::Proxy;
@@ -224,8 +224,35 @@ fn a_page_without_orders_passes_none_on() {
         let (code, _, status) =
             place.browser.ask(Method::POST, "/kubegc/v1/pause", &root, &json!({"reason": "no"}));
         assert_eq!(code == 403 && status["reason"] == "ReadOnly", !takes_orders, "{code} {status}");
+        a_finalizer_is_released(&place, &proxy, takes_orders);
         let paused = &place.admin.get(LEASE).1["metadata"]["annotations"]["kubegc.io/paused"];
         assert_eq!(paused.is_string(), takes_orders, "{flags:?}");
+    }
+}
+
+/// A page that takes orders removes a finalizer with the user's token, and journals it with the user; another page writes nothing.
+fn a_finalizer_is_released(place: &PageWorld, proxy: &Proxy, takes_orders: bool) {
+    let held = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "held", "finalizers": ["acme.dev/hold"]}});
+    place.admin.create(MAPS, &held);
+    place.admin.delete("held", "Background");
+    let token = format!("Bearer {}", place.tokens[0]);
+    let root = [("authorization", token.as_str())];
+    let about =
+        "/kubegc/v1/finalizer?resource=configmaps&namespace=default&name=held&finalizer=acme.dev/hold";
+    let (code, _, shown) = place.browser.ask(Method::GET, about, &root, &Value::Null);
+    assert_eq!(code, 200, "{shown}");
+    let order = json!({"resource": "configmaps", "namespace": "default", "name": "held", "uid": shown["object"]["uid"],
+        "resourceVersion": shown["resourceVersion"], "finalizer": "acme.dev/hold"});
+    let (code, _, answer) = place.browser.ask(Method::POST, "/kubegc/v1/release", &root, &order);
+    let patched = writes(proxy).iter().any(|write| write.contains("/configmaps/held"));
+    assert_eq!(patched, takes_orders, "{:?}", writes(proxy));
+    if takes_orders {
+        assert_eq!((code, &answer["remaining"]), (200, &json!([])), "{answer}");
+        assert!(!place.admin.exists("held"));
+    } else {
+        assert_eq!((code, &answer["reason"]), (403, &json!("ReadOnly")), "{answer}");
+        assert!(place.admin.exists("held"));
     }
 }
 

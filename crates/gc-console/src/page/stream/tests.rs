@@ -76,10 +76,10 @@ async fn start() -> (Up, Page) {
         ..ControllerOptions::default()
     };
     let (clock, surroundings) = (CollectorClock::default(), collectors::Surroundings::default());
-    let page = Page::new(clock.clone());
+    let page = Page::new(clock.clone(), None);
     let console: MakeConsole = {
         let page = page.clone();
-        Arc::new(move |_| Arc::new(page.clone()))
+        Arc::new(move |_, _| Arc::new(page.clone()))
     };
     let workloads = WorkloadOptions::off();
     let up =

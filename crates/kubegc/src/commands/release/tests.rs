@@ -5,11 +5,12 @@ use std::time::Duration;
 use gc_apiserver::RunningServer;
 use gc_explain::release::Liveness;
 use gc_explain::stuck::Place;
+use gc_process::preflight;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use gc_inspect::release::removals;
 
-use super::record::record;
 use super::*;
 use gc_embedded::apiserver::{self, ServerOptions};
 

@@ -7,6 +7,7 @@ use gc_inspect::resident::Resident;
 use gc_kube::breaker::{Breaker, SharedBreaker};
 use gc_kube::concurrency::ConcurrencyOptions;
 use gc_kube::{ApiClient, Restraints};
+use gc_process::journal::Journal;
 use gc_process::lease::control::Control;
 use gc_process::lease::election::Leadership;
 use gc_types::WithheldBy;
@@ -53,7 +54,7 @@ impl Live {
         client: &ApiClient,
         settings: &Settings,
         ui: options::Ui,
-        resident: Option<Arc<dyn Resident>>,
+        (resident, journal): (Option<Arc<dyn Resident>>, Arc<Journal>),
     ) -> Page {
         let collectors = AttachedCollectors {
             client: client.clone(),
@@ -61,6 +62,7 @@ impl Live {
             leadership: self.leadership.clone(),
             holding: self.holding.subscribe(),
             breaker: self.breaker.clone(),
+            journal,
             takes_orders: ui.takes_orders,
             resident,
         };

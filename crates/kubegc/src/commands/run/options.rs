@@ -106,7 +106,7 @@ pub(crate) struct Options {
     /// Address for the page (/ui) and its API; always TLS, for users with a bearer token of the cluster [default: no page]
     #[arg(long, help_heading = HEADING_PAGE, value_name = "ADDRESS:PORT")]
     ui_bind_address: Option<SocketAddr>,
-    /// Let users of the page delete objects and pause the collectors, as far as their permissions allow
+    /// Let users of the page delete objects, release finalizers and pause the collectors, as far as their permissions allow
     #[arg(long, help_heading = HEADING_PAGE)]
     ui_orders: bool,
     /// Act only while holding a Lease, so that other replicas can stand by
