@@ -60,8 +60,18 @@ fn at_most(text: &str, limit: usize, unit: &str, problems: &mut Vec<String>) {
 /// Returns the problems of a text as a DNS subdomain (RFC 1123).
 #[must_use]
 pub fn dns_subdomain(text: &str) -> Vec<String> {
+    subdomain(text, "characters")
+}
+
+/// The same in the words of validation that is declared with the types, which counts bytes.
+#[must_use]
+pub fn long_name(text: &str) -> Vec<String> {
+    subdomain(text, "bytes")
+}
+
+fn subdomain(text: &str, unit: &str) -> Vec<String> {
     let mut problems = Vec::new();
-    at_most(text, SUBDOMAIN_MAX, "characters", &mut problems);
+    at_most(text, SUBDOMAIN_MAX, unit, &mut problems);
     if !text.split('.').all(label_shape) {
         problems.push(SUBDOMAIN.to_owned());
     }

@@ -8,14 +8,19 @@ use crate::kinds::shared::selector_text::map_text;
 use crate::kinds::shared::workloads::{
     SELECTOR_MISMATCH, always_restarted, replicas_status, template_labels,
 };
+use crate::metadata::names::long_name;
 
 pub(crate) struct ReplicationController;
 
 impl Kind for ReplicationController {
     const PARTS: Parts = Parts::Status;
     const GENERATION: Generation = Generation::SPEC;
-    const METADATA: Metadata =
-        Metadata { checks_prefixes: false, update: &[MetadataCheck::Change], ..Metadata::DEFAULT };
+    const METADATA: Metadata = Metadata {
+        name: long_name,
+        checks_prefixes: false,
+        update: &[MetadataCheck::Change],
+        ..Metadata::DEFAULT
+    };
     const TEMPLATE: Option<&'static [&'static str]> = Some(&["spec", "template"]);
     const FOLDER: Option<&'static str> = Some("controllers");
     const COLUMNS: &'static [Column] = &[

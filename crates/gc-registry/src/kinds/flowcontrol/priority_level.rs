@@ -73,7 +73,7 @@ impl Kind for PriorityLevelConfiguration {
         let (metadata, spec) = (object.get("metadata"), object.get("spec"));
         let kind = spec.get("type");
         if (metadata.text_of("name") == "exempt") != (kind.text() == "Exempt") {
-            let why = "type must be 'Exempt' if and only if name is 'exempt'";
+            let why = "must be 'Exempt' if and only if `name` is 'exempt'";
             report.invalid_text(&kind, kind.text(), why);
         }
         let (limited, exempt) = (spec.get("limited"), spec.get("exempt"));

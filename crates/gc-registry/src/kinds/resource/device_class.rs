@@ -3,23 +3,17 @@
 use super::requests::{opaque, selectors};
 use crate::kinds::prelude::*;
 use crate::kinds::shared::names::qualified_name;
-use crate::metadata::names::dns_subdomain;
+use crate::metadata::names::long_name;
 
 const CONFIG_MAX: usize = 32;
 
 pub(crate) struct DeviceClass;
 
-/// Its form is declared with the type, and such checks count in bytes.
-fn name(text: &str) -> Vec<String> {
-    let declared = |problem: String| problem.replace("no more than 253 characters", "no more than 253 bytes");
-    dns_subdomain(text).into_iter().map(declared).collect()
-}
-
 impl Kind for DeviceClass {
     const PARTS: Parts = Parts::Spec;
     const GENERATION: Generation = Generation::SPEC;
     const METADATA: Metadata = Metadata {
-        name,
+        name: long_name,
         checks_prefixes: false,
         update: &[MetadataCheck::Whole, MetadataCheck::Change],
         ..Metadata::DEFAULT

@@ -19,6 +19,8 @@ const ADDRESSES_MAX: usize = 16;
 const INTERFACE_MAX_BYTES: usize = 256;
 const HARDWARE_MAX_BYTES: usize = 128;
 const POOL_MAX_BYTES: usize = 253;
+const NOT_A_NORMAL_UID: &str = "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase \
+    hexadecimal characters";
 
 /// A device as the results of an allocation name it.
 type Device<'v> = (&'v str, &'v str, &'v str, &'v str);
@@ -161,6 +163,8 @@ fn share(field: &Field<'_, '_>, report: &mut Report) {
     });
     if !fits {
         report.invalid(field, "error validating uid: invalid UUID format");
+    } else if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        report.invalid(field, NOT_A_NORMAL_UID);
     }
 }
 
