@@ -10,6 +10,7 @@ use super::field::{
 };
 use super::structural;
 use crate::error::FieldError;
+use crate::kubernetes::KubernetesVersion;
 
 /// The versions of ConversionReview that are spoken.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -207,16 +208,30 @@ pub fn validate_status_update(definition: &Value) -> Vec<FieldError> {
 /// Warnings for a new or changed definition: formats that are not known, as far as `stored` did not have them.
 #[must_use]
 pub fn warnings(definition: &Value, stored: Option<&Value>) -> Vec<String> {
-    let formats = |definition: &Value| {
+    let found = |definition: &Value, collect: fn(&Value, &mut BTreeSet<String>)| {
         let mut found = BTreeSet::new();
         for version in versions(definition) {
-            structural::unknown_formats(&version["schema"]["openAPIV3Schema"], &mut found);
+            collect(&version["schema"]["openAPIV3Schema"], &mut found);
         }
         found
     };
-    let old = stored.map(formats).unwrap_or_default();
-    let formats = formats(definition);
-    formats.difference(&old).map(|format| format!("unrecognized format {format:?}")).collect()
+    let new = |collect: fn(&Value, &mut BTreeSet<String>)| {
+        let old = stored.map(|stored| found(stored, collect)).unwrap_or_default();
+        let found = found(definition, collect);
+        found.difference(&old).cloned().collect::<Vec<_>>()
+    };
+    let formats = new(structural::unknown_formats);
+    let mut texts: Vec<String> =
+        formats.iter().map(|format| format!("unrecognized format {format:?}")).collect();
+    if KubernetesVersion::chosen() >= KubernetesVersion::V1_37 {
+        texts.extend(new(structural::types_of_set_items).iter().map(|kind| {
+            format!(
+                "x-kubernetes-list-type: set for items of type {kind:?} is not supported by server-side apply or CEL \
+                 validation rules"
+            )
+        }));
+    }
+    texts
 }
 
 /// Where the parts of versions stand in messages: kube-apiserver moves what is the same in all versions to

@@ -177,13 +177,29 @@ pub(super) fn unknown_formats(schema: &Value, found: &mut BTreeSet<String>) {
     if !format.is_empty() && !known {
         found.insert(format.to_owned());
     }
-    for key in ["items", "additionalProperties", "not"] {
-        source.get(key).into_iter().for_each(|schema| unknown_formats(schema, found));
+    for_each_part(source, &mut |schema| unknown_formats(schema, found));
+}
+
+/// Collects the types of items that sets have, and should not: server-side apply and CEL compare scalars alone.
+pub(super) fn types_of_set_items(schema: &Value, found: &mut BTreeSet<String>) {
+    let Some(source) = schema.as_object() else { return };
+    if text(source, "x-kubernetes-list-type") == "set"
+        && let Some(items) = object(source, "items")
+        && let kind @ ("object" | "array") = text(items, "type")
+    {
+        found.insert(kind.to_owned());
     }
-    object(source, "properties").into_iter().flatten().for_each(|(_, schema)| unknown_formats(schema, found));
+    for_each_part(source, &mut |schema| types_of_set_items(schema, found));
+}
+
+/// Calls `check` with each schema that is a part of another.
+fn for_each_part(source: &Map<String, Value>, check: &mut dyn FnMut(&Value)) {
+    for key in ["items", "additionalProperties", "not"] {
+        source.get(key).into_iter().for_each(&mut *check);
+    }
+    object(source, "properties").into_iter().flatten().for_each(|(_, schema)| check(schema));
     for key in ["allOf", "anyOf", "oneOf"] {
-        let branches = source.get(key).and_then(Value::as_array).into_iter().flatten();
-        branches.for_each(|schema| unknown_formats(schema, found));
+        source.get(key).and_then(Value::as_array).into_iter().flatten().for_each(&mut *check);
     }
 }
 

@@ -44,7 +44,7 @@ const CREATED: Says = Says::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "c
 impl Column {
     pub(crate) const NAME: Self = Self::new("Name", "string", "name", NAMED, 0);
     pub(crate) const AGE: Self = Self::new("Age", "string", "", CREATED, 0);
-    const CREATED_AT: Self = Self::new("Created At", "date", "", CREATED, 0);
+    pub(crate) const CREATED_AT: Self = Self::new("Created At", "date", "", CREATED, 0);
     /// The columns of kinds without a printer of their own.
     pub(crate) const PLAIN: &[Self] = &[Self::NAME, Self::CREATED_AT];
     pub(crate) const CONTAINERS: Says = Says::Text("Names of each container in the template.");
@@ -73,6 +73,9 @@ impl Column {
     }
     pub(crate) const fn wide(name: &'static str, says: Says) -> Self {
         Self::new(name, "string", "", says, 1)
+    }
+    pub(crate) const fn wide_boolean(name: &'static str, says: Says) -> Self {
+        Self::new(name, "boolean", "", says, 1)
     }
     pub(crate) const fn wide_name(name: &'static str) -> Self {
         Self::new(name, "string", "name", NAMED, 1)

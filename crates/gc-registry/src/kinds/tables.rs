@@ -3,8 +3,10 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::printers::{Column, Row};
+use super::access::text;
+use super::printers::{Column, Row, Says};
 use super::{scale, served};
+use crate::kubernetes::KubernetesVersion;
 use crate::target::Target;
 
 /// Name of the Scales of all resources in these tables.
@@ -17,6 +19,7 @@ pub fn columns(target: Target<'_>) -> &'static [Column] {
     match served::of(target) {
         Some(kind) => kind.columns,
         None if (target.group, target.resource) == SCALES => scale::COLUMNS,
+        None if has_definition_columns(target) => DEFINITION_COLUMNS,
         None => Column::PLAIN,
     }
 }
@@ -28,8 +31,55 @@ pub fn cells(target: Target<'_>, object: &Value, now: Timestamp) -> Vec<Value> {
     match served::of(target) {
         Some(kind) => (kind.cells)(&row),
         None if (target.group, target.resource) == SCALES => scale::cells(&row),
+        None if has_definition_columns(target) => definition_cells(&row),
         None => vec![row.name(), row.created()],
     }
+}
+
+/// Columns of definitions since 1.37.
+const DEFINITION_COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::text("Scope", Says::Text("Cluster/Namespaced")),
+    Column::text("Versions", Says::Text("Served versions")),
+    Column::CREATED_AT,
+    Column::wide("Group", Says::Text("API group")),
+    Column::wide("Kind", Says::Text("CustomResource kind")),
+    Column::wide("ShortNames", Says::Text("Short names")),
+    Column::wide_boolean("Established", Says::Text("Established status")),
+];
+
+fn has_definition_columns(target: Target<'_>) -> bool {
+    (target.group, target.resource) == ("apiextensions.k8s.io", "customresourcedefinitions")
+        && KubernetesVersion::chosen() >= KubernetesVersion::V1_37
+}
+
+fn definition_cells(row: &Row<'_>) -> Vec<Value> {
+    let mut versions: Vec<String> = row
+        .list(&["spec", "versions"])
+        .iter()
+        .filter(|version| version["served"] == true)
+        .map(|version| {
+            let stored = if version["storage"] == true { "(storage)" } else { "" };
+            format!("{}{stored}", text(version, &["name"]))
+        })
+        .collect();
+    versions.sort_unstable();
+    let short: Vec<&str> =
+        row.list(&["spec", "names", "shortNames"]).iter().filter_map(Value::as_str).collect();
+    let is_established = row
+        .list(&["status", "conditions"])
+        .iter()
+        .any(|condition| condition["type"] == "Established" && condition["status"] == "True");
+    vec![
+        row.name(),
+        row.shown(&["spec", "scope"]),
+        versions.join(",").into(),
+        row.created(),
+        row.shown(&["spec", "group"]),
+        row.shown(&["spec", "names", "kind"]),
+        short.join(",").into(),
+        is_established.into(),
+    ]
 }
 
 /// The `conditions` of the row of an object.

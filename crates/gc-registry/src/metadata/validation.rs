@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::error::{CauseReason, FieldError};
+use crate::kubernetes::KubernetesVersion;
 use crate::metadata::meta;
 use crate::metadata::names::{self, invalid, quoted};
 
@@ -72,33 +73,25 @@ fn validate_annotations(object: &Value, errors: &mut Vec<FieldError>) {
 
 /// Spec 10.1.
 fn validate_owner_references(object: &Value, errors: &mut Vec<FieldError>) {
+    let is_indexed = KubernetesVersion::chosen() >= KubernetesVersion::V1_37;
     let mut controller: Option<String> = None;
-    for reference in meta::owner_references(object) {
+    for (index, reference) in meta::owner_references(object).iter().enumerate() {
         let field = |name: &str| reference.get(name).and_then(Value::as_str).unwrap_or_default();
-        let api_version = field("apiVersion");
-        let mut parts = api_version.split('/');
-        let version = match (parts.next(), parts.next(), parts.next()) {
-            (Some(version), None, _) | (_, Some(version), None) => version,
-            _ => "",
+        let place = if is_indexed {
+            format!("metadata.ownerReferences[{index}]")
+        } else {
+            "metadata.ownerReferences".to_owned()
         };
-        if version.is_empty() {
-            let detail = format!("Invalid value: {}: version must not be empty", quoted(api_version));
-            errors.push(error("metadata.ownerReferences.apiVersion", CauseReason::Invalid, detail));
-        }
-        for name in ["kind", "name", "uid"] {
-            if field(name).is_empty() {
-                let path = format!("metadata.ownerReferences.{name}");
-                errors.push(error(
-                    &path,
-                    CauseReason::Invalid,
-                    "Invalid value: \"\": must not be empty".into(),
-                ));
-            }
+        let api_version = field("apiVersion");
+        if is_indexed {
+            validate_reference(&place, api_version, field, errors);
+        } else {
+            validate_reference_1_36(&place, api_version, field, errors);
         }
         if api_version == "v1" && field("kind") == "Event" {
             let detail =
                 format!("Invalid value: {reference}: /v1, Kind=Event is disallowed from being an owner");
-            errors.push(error("metadata.ownerReferences", CauseReason::Invalid, detail));
+            errors.push(error(&place, CauseReason::Invalid, detail));
         }
         if reference.get("controller") == Some(&Value::Bool(true)) {
             let owner = format!("{}/{}", field("kind"), field("name"));
@@ -115,6 +108,55 @@ fn validate_owner_references(object: &Value, errors: &mut Vec<FieldError>) {
                 )),
             }
         }
+    }
+}
+
+/// The group version of an owner has a version and at most one slash, and nothing of the reference is empty.
+fn validate_reference<'r>(
+    place: &str,
+    api_version: &str,
+    field: impl Fn(&str) -> &'r str,
+    errors: &mut Vec<FieldError>,
+) {
+    let version = owner_version(api_version);
+    if !api_version.is_empty() && version.is_empty() {
+        let detail =
+            format!("Invalid value: {}: must be <group>/<version> or <version>", quoted(api_version));
+        errors.push(error(&format!("{place}.apiVersion"), CauseReason::Invalid, detail));
+    }
+    for name in ["apiVersion", "kind", "name", "uid"] {
+        if field(name).is_empty() {
+            let detail = "Required value: must not be empty".to_owned();
+            errors.push(error(&format!("{place}.{name}"), CauseReason::Required, detail));
+        }
+    }
+}
+
+/// The same in the words of 1.36, which does not say which reference it is.
+fn validate_reference_1_36<'r>(
+    place: &str,
+    api_version: &str,
+    field: impl Fn(&str) -> &'r str,
+    errors: &mut Vec<FieldError>,
+) {
+    if owner_version(api_version).is_empty() {
+        let detail = format!("Invalid value: {}: version must not be empty", quoted(api_version));
+        errors.push(error(&format!("{place}.apiVersion"), CauseReason::Invalid, detail));
+    }
+    for name in ["kind", "name", "uid"] {
+        if field(name).is_empty() {
+            let detail = "Invalid value: \"\": must not be empty".to_owned();
+            errors.push(error(&format!("{place}.{name}"), CauseReason::Invalid, detail));
+        }
+    }
+}
+
+/// The version in a group version; empty if it has none, or is none.
+fn owner_version(api_version: &str) -> &str {
+    let mut parts = api_version.split('/');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(version), None, _) | (_, Some(version), None) => version,
+        _ => "",
     }
 }
 

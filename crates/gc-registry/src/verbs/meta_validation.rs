@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::error::{CauseReason, FieldError};
 use crate::kinds::{self, Metadata, MetadataCheck, RequiredName};
+use crate::kubernetes::KubernetesVersion;
 use crate::metadata::meta;
 use crate::metadata::names::{self, invalid, quoted};
 use crate::metadata::validation::{
@@ -55,6 +56,15 @@ fn every_rule(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> 
             "Forbidden: not allowed on this type".into(),
         ));
     }
+    validate_generation(object, &mut errors);
+    validate_whole(object, &mut errors);
+    if metadata_rules(resource).refuses_plain_finalizers {
+        validate_known_finalizers(object, &mut errors);
+    }
+    errors
+}
+
+fn validate_generation(object: &Value, errors: &mut Vec<FieldError>) {
     if meta::generation(object) < 0 {
         errors.push(error(
             "metadata.generation",
@@ -62,11 +72,6 @@ fn every_rule(resource: &ResourceDefinition, object: &Value) -> Vec<FieldError> 
             format!("Invalid value: {}: must be greater than or equal to 0", meta::generation(object)),
         ));
     }
-    validate_whole(object, &mut errors);
-    if metadata_rules(resource).refuses_plain_finalizers {
-        validate_known_finalizers(object, &mut errors);
-    }
-    errors
 }
 
 /// The name of an object, and what it was generated from, by the rules of its kind.
@@ -161,6 +166,9 @@ pub(crate) fn validate_update(
                 ),
             ));
         }
+    }
+    if KubernetesVersion::chosen() >= KubernetesVersion::V1_37 {
+        validate_generation(new, &mut errors);
     }
     if meta::generation(new) < meta::generation(old) {
         errors.push(error(

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::names::qualified_name;
 use crate::kinds::prelude::*;
+use crate::kubernetes::KubernetesVersion;
 
 pub(crate) const STATUSES: [&str; 3] = ["False", "True", "Unknown"];
 
@@ -19,7 +20,8 @@ pub(crate) fn conditions(field: &Field<'_, '_>, report: &mut Report) {
     let mut types = BTreeSet::new();
     for item in field.items() {
         if !types.insert(item.text_of("type")) {
-            report.duplicate_text(&item.get("type"), item.text_of("type"));
+            let place = if names_whole_conditions() { item } else { item.get("type") };
+            report.duplicate_text(&place, item.text_of("type"));
         }
         condition(&item, report);
     }
@@ -28,8 +30,14 @@ pub(crate) fn conditions(field: &Field<'_, '_>, report: &mut Report) {
 /// One condition.
 pub(crate) fn condition(field: &Field<'_, '_>, report: &mut Report) {
     let (kind, status) = (field.get("type"), field.get("status"));
-    report.each_of(&kind, kind.text(), qualified_name(kind.text()));
-    if !STATUSES.contains(&status.text()) {
+    if names_whole_conditions() && kind.text().is_empty() {
+        report.required(&kind, "is required");
+    } else {
+        report.each_of(&kind, kind.text(), qualified_name(kind.text()));
+    }
+    if names_whole_conditions() && status.text().is_empty() {
+        report.required(&status, "");
+    } else if !STATUSES.contains(&status.text()) {
         report.not_supported(&status, &STATUSES);
     }
     if field.number_of("observedGeneration") < 0 {
@@ -52,6 +60,12 @@ pub(crate) fn condition(field: &Field<'_, '_>, report: &mut Report) {
     if field.text_of("message").len() > MESSAGE_MAX_BYTES {
         report.too_long(&field.get("message"), MESSAGE_MAX_BYTES);
     }
+}
+
+/// Reports whether a condition of a type that is there already is wrong as a whole, and an empty type or status is a missing
+/// one.
+fn names_whole_conditions() -> bool {
+    KubernetesVersion::chosen() >= KubernetesVersion::V1_37
 }
 
 fn is_reason(text: &str) -> bool {
