@@ -93,6 +93,11 @@ pub(crate) enum FeatureGate {
 }
 
 impl FeatureGate {
+    /// The gate that rules of types name so, if it changes anything here.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        (name == "HPAScaleToZero").then_some(Self::HpaScaleToZero)
+    }
+
     /// Reports whether the gate is on in the version of the process.
     pub(crate) fn is_on(self) -> bool {
         KubernetesVersion::chosen() >= self.since()

@@ -11,6 +11,7 @@ mod fields;
 mod kinds;
 mod order;
 pub(crate) mod reviews;
+pub(crate) mod rules;
 mod scheme;
 pub(crate) mod shown;
 mod step;

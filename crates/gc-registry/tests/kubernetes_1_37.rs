@@ -1,6 +1,7 @@
 //! Kinds that Kubernetes 1.37 has and 1.36 has not. Every test of this file chooses the version first.
 #![allow(clippy::unwrap_used)] // A test that fails here has failed.
 
+mod declared;
 mod world;
 
 use std::time::Duration;
@@ -663,4 +664,56 @@ fn drivers_of_volumes_say_whether_pods_need_them() {
     assert_eq!(created("a", json!({}))["spec"]["preventPodSchedulingIfMissing"], false);
     let given = created("b", json!({"preventPodSchedulingIfMissing": true}));
     assert_eq!(given["spec"]["preventPodSchedulingIfMissing"], true);
+}
+
+/// Every rule that is declared with the types since 1.37 has a case, and the causes that 1.37 names.
+#[test]
+fn declared_rules_refuse_in_the_words_of_1_37() {
+    declared::check(KubernetesVersion::V1_37);
+    let missing = declared::without_case(include_str!("../src/schema/rules-1.37.txt"));
+    // Written code says which conditions are of one type.
+    assert_eq!(missing, ["CertificateSigningRequestStatus.conditions listType=map"]);
+}
+
+/// Definitions have columns of their own since 1.37, and their sets should be of scalars.
+#[test]
+fn definitions_show_their_versions_and_warn_of_sets_of_objects() {
+    let _ = world();
+    let set = |kind: &str| json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": kind}});
+    let properties = json!({"a": set("string"), "b": set("object"), "c": {"type": "object", "properties": {"d": set("array")}}});
+    let definition = |properties: &Value| {
+        let schema = json!({"openAPIV3Schema": {"type": "object", "properties": properties}});
+        json!({
+            "metadata": {"name": "as.example.com", "creationTimestamp": "2025-12-31T23:00:00Z"},
+            "spec": {
+                "group": "example.com",
+                "scope": "Namespaced",
+                "names": {"plural": "as", "kind": "A", "shortNames": ["x", "y"]},
+                "versions": [
+                    {"name": "v2", "served": true, "storage": true, "schema": schema},
+                    {"name": "v1", "served": true, "storage": false, "schema": schema},
+                    {"name": "v0", "served": false, "storage": false, "schema": schema},
+                ],
+            },
+            "status": {"conditions": [condition("Established", "True")]},
+        })
+    };
+    let (names, shown) = cells("apiextensions.k8s.io", "customresourcedefinitions", &definition(&properties));
+    let headings = ["Name", "Scope", "Versions", "Created At", "Group", "Kind", "ShortNames", "Established"];
+    assert_eq!(names, headings);
+    let texts =
+        ["as.example.com", "Namespaced", "v1,v2(storage)", "2025-12-31T23:00:00Z", "example.com", "A", "x,y"];
+    assert_eq!(shown[..7], texts.map(Value::from));
+    assert_eq!(shown[7], true);
+
+    let warning = |kind: &str| {
+        format!(
+            "x-kubernetes-list-type: set for items of type \"{kind}\" is not supported by server-side apply or CEL \
+             validation rules"
+        )
+    };
+    let (new, plain) = (definition(&properties), definition(&json!({"b": set("object")})));
+    assert_eq!(gc_registry::crd::warnings(&new, None), [warning("array"), warning("object")]);
+    assert_eq!(gc_registry::crd::warnings(&new, Some(&plain)), [warning("array")]);
+    assert!(gc_registry::crd::warnings(&new, Some(&new)).is_empty());
 }

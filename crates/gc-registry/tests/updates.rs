@@ -1,9 +1,11 @@
 //! Writes of an update.
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
+mod declared;
 mod world;
 
 use gc_registry::api::{DeleteOptions, ListOptions, Operation, PatchType, WriteOptions};
+use gc_registry::kubernetes::KubernetesVersion;
 use serde_json::{Value, json};
 use world::{World, version};
 
@@ -329,4 +331,10 @@ fn a_patch_makes_no_other_scale() {
         assert_eq!(refused(patch.clone()), expected, "{patch}");
     }
     world.merge("apps/v1/deployments/scale", "default/d", json!({"metadata": {"uid": uid}})).unwrap();
+}
+
+/// What 1.37 refuses by rules that are declared with the types, 1.36 refuses by written ones.
+#[test]
+fn declared_rules_of_1_37_are_written_ones_of_1_36() {
+    declared::check(KubernetesVersion::V1_36);
 }

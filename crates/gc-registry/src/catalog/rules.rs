@@ -230,6 +230,13 @@ impl<'a> Rules<'a> {
         kinds::validate_update(self.target(), new, old, Some(self.context.now))
     }
 
+    /// Lets the rules that are declared with the types of a built-in kind replace the written ones.
+    pub(crate) fn take_over(&self, new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+        if self.resource.custom.is_none() {
+            kinds::take_over(new, old, errors);
+        }
+    }
+
     /// Warnings for a valid object.
     pub(crate) fn warnings(&self, new: &Value, old: Option<&Value>) -> Vec<String> {
         if let Some(custom) = &self.resource.custom {

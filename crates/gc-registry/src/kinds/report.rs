@@ -36,6 +36,11 @@ impl Report {
         Self { errors: Vec::new(), kind: Some(definition_name(group, version, text("kind"))), now: None }
     }
 
+    /// The definition of the object, if it is of a built-in kind.
+    pub(crate) fn definition(&self) -> Option<&str> {
+        self.kind.as_deref()
+    }
+
     /// A value as an error message shows it: texts quoted, everything else as the field's type prints it.
     pub(crate) fn shown(&self, field: &Field<'_, '_>) -> String {
         let typed = match field.value() {
@@ -100,7 +105,8 @@ impl Report {
     }
 
     pub(crate) fn forbidden(&mut self, field: &Field<'_, '_>, why: &str) {
-        self.push(field, CauseReason::Forbidden, format!("Forbidden: {why}"));
+        let detail = if why.is_empty() { "Forbidden".into() } else { format!("Forbidden: {why}") };
+        self.push(field, CauseReason::Forbidden, detail);
     }
 
     /// Duplicate, showing the value of the field.

@@ -95,6 +95,11 @@ pub(super) fn types_of(version: KubernetesVersion) -> impl Iterator<Item = (&'st
     table_of(version).into_iter()
 }
 
+/// The facts of all types.
+pub(super) fn all() -> impl Iterator<Item = (&'static str, Fact)> {
+    table().iter().map(|(name, fact)| (*name, *fact))
+}
+
 /// The names of all types.
 #[cfg(test)]
 pub(super) fn names() -> impl Iterator<Item = &'static str> {

@@ -82,6 +82,11 @@ pub(crate) fn internal(name: &str, value: &Value) -> ShownValue {
     Form::Internal.object(name, value)
 }
 
+/// A value of a code, such as the one of a list's items, as the served type prints it.
+pub(crate) fn served(code: &'static str, value: &Value) -> ShownValue {
+    Form::External.value(facts::type_code(code), false, value)
+}
+
 /// The parts of a value that `fields` name, in their order.
 pub(crate) fn internal_part(name: &str, fields: &str, value: &Value) -> ShownValue {
     let mut members = Vec::new();

@@ -91,6 +91,7 @@ impl Call<'_> {
             errors.extend(rules.validate_create(&new));
             errors.extend(self.pod_request_signature(&new));
             errors.extend(self.privileged_containers(&new));
+            rules.take_over(&new, None, &mut errors);
             if errors.is_empty() {
                 errors = meta_validation::validate_last(self.resource(), &new);
             }

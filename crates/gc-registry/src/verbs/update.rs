@@ -237,6 +237,7 @@ impl Call<'_> {
             errors.extend(self.request_signature(&new));
             errors.extend(rules.validate_update(&new, &live));
             errors.extend(self.privileged_containers(&new));
+            rules.take_over(&new, Some(&live), &mut errors);
             if errors.is_empty() {
                 errors = self.pod_request_signer(&new, &live);
             }

@@ -9,7 +9,8 @@ ROOT, SOURCE = FOLDER / "root", FOLDER / "source"
 SCHEMA = ROOT / "crates/gc-registry/src/schema"
 CATALOG = ROOT / "crates/gc-registry/src/catalog"
 FILES = [SCHEMA / "facts-1.37.txt", SCHEMA / "descriptions-1.37.jsonl", CATALOG / "builtin_resources-1.37.txt",
-         ROOT / "crates/gc-registry/src/openapi/registered-1.37.txt", ROOT / "crates/gc-apiserver/src/encode/protobuf_fields-1.37.txt"]
+         ROOT / "crates/gc-registry/src/openapi/registered-1.37.txt", ROOT / "crates/gc-apiserver/src/encode/protobuf_fields-1.37.txt",
+         SCHEMA / "rules-1.37.txt"]
 
 META = "".join(f"type {name} struct {{\n\tName string `json:\"name\" protobuf:\"bytes,1,opt,name=name\"`\n}}\n\n" for name in (
     "ObjectMeta", "ListMeta", "DeleteOptions", "WatchEvent", "Status", "APIGroup", "APIGroupList", "APIResourceList",
@@ -44,7 +45,7 @@ NEW = POD.replace("type PodSpec struct {\n", """type PodSpec struct {
 \t// +optional
 \t// +k8s:maxLength=5
 \tPlain string `json:"plain,omitempty" protobuf:"bytes,3,opt,name=plain"`
-""").replace("\tNode string", "\t// +k8s:maxLength=9\n\tNode string")
+""").replace("\tNode string", "\t// +k8s:maxLength=9\n\t// +k8s:beta(since: \"1.37\")=+k8s:required\n\t// +k8s:alpha(since: \"1.37\")=+k8s:minLength=2\n\tNode string")
 
 
 def git(repository, *arguments):
@@ -164,6 +165,7 @@ assert json.loads(FILES[1].read_text()) == ["io.k8s.api.core.v1.PodSpec", {"late
 assert FILES[2].read_text().endswith("[new.k8s.io/v1]\nthings Thing thing C - - get,list,watch - -\n"), FILES[2].read_text()
 assert FILES[3].read_text() == "+batch/v2\n"
 assert FILES[4].read_text() == "core/v1.PodSpec 2:new:i 3:plain:s? 1:node:s\n", FILES[4].read_text()
+assert FILES[5].read_text() == "api.core.v1.PodSpec\n node required\n", FILES[5].read_text()
 for expected in ("schema-only  api.core.v1.PodSpec.later", "subresource  core/v1 pods/log", "kind         new.k8s.io/v1 things", "off          api.core.v1.PodSpec.new",
                  "gate         Loud of the API server: off alpha became on beta", "field        api.core.v1.PodSpec.plain", "validation   api.core.v1.PodSpec.node: none became k8s:maxLength=9", "columns      "):
     assert f"\n{expected}" in "\n" + lines, f"{expected} is missing in\n{lines}"
