@@ -1,7 +1,8 @@
-//! Follows objects in the server's own store: aggregated servers, priority and fairness.
+//! Follows objects in the server's own store: aggregated servers, priority and fairness, lengths of lists.
 
 pub(crate) mod aggregated;
 pub(crate) mod fairness;
+pub(crate) mod list_lengths;
 pub(crate) mod readings;
 
 use std::sync::Arc;

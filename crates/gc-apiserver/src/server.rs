@@ -241,6 +241,8 @@ async fn keep(
     crate::follow::fairness::follow(state, background).await.map_err(StartError::Fairness)?;
     crate::follow::aggregated::follow(state, background).await.map_err(StartError::Aggregator)?;
     background.spawn(maintain(Arc::clone(state)).boxed());
+    let lengths = Arc::clone(&state.list_lengths);
+    background.spawn(crate::follow::list_lengths::follow(Arc::clone(&state.registry), lengths).boxed());
     if let Some(host) = &config.identity_host {
         let identity = Identity::new(host, state.advertised(), &state.uuid());
         background.spawn(identity::keep(Arc::clone(state), identity).boxed());

@@ -18,6 +18,7 @@ use crate::api_documents::discovery::Discovery;
 use crate::api_documents::openapi::OpenApi;
 use crate::auth::access::Access;
 use crate::deadline::Caller;
+use crate::encode::list_lengths::ListLengths;
 use crate::exchange::watching::FrameCache;
 use crate::follow::readings::SharedReadings;
 use crate::metrics::Metrics;
@@ -78,6 +79,8 @@ pub(crate) struct State {
     pub(crate) work: Work,
     /// Encoded watch events.
     pub(crate) frames: Arc<FrameCache>,
+    /// Lengths of large collections in protobuf.
+    pub(crate) list_lengths: Arc<ListLengths>,
     /// Clock for the timestamps of objects.
     pub(crate) clock: Clock,
     /// Flags and start time, as shown to clients.

@@ -11,6 +11,7 @@ use crate::kubernetes::KubernetesVersion;
 pub use crate::metadata::object::Object;
 use crate::resource::ResourceDefinition;
 pub use crate::schema::YAML_PROBLEMS;
+use crate::storage::Revision;
 pub use crate::user::UserInfo;
 
 /// One question to the authorizer.
@@ -310,6 +311,22 @@ pub trait ListPages: Send {
 
     /// The same objects once more.
     fn again(&self) -> Box<dyn ListPages>;
+
+    /// Returns the collection of which the list has all objects as they are stored; `None` if it has not.
+    fn collection(&self) -> Option<ListedCollection> {
+        None
+    }
+}
+
+/// A collection that is listed whole: every object, in the form in which it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedCollection {
+    /// Prefix of the keys of the resource.
+    pub prefix: String,
+    /// Namespace; empty for all.
+    pub namespace: String,
+    /// Version of the list.
+    pub revision: Revision,
 }
 
 /// What a list has beyond its first objects.
@@ -334,6 +351,12 @@ impl ListRest {
     #[must_use]
     pub fn blocks(&self) -> bool {
         self.0.blocks()
+    }
+
+    /// Returns the collection of which the list has all objects as they are stored; `None` if it has not.
+    #[must_use]
+    pub fn collection(&self) -> Option<ListedCollection> {
+        self.0.collection()
     }
 }
 

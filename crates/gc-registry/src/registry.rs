@@ -2,6 +2,7 @@
 
 pub mod advisor;
 pub(crate) mod call;
+mod collections;
 pub mod deletion_observer;
 pub mod records;
 pub mod services;

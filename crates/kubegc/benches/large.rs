@@ -59,6 +59,8 @@ async fn figures() {
     let client = ApiClient::from_kubeconfig(&server.kubeconfig).await.unwrap();
     let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
     for (name, accept, query, encoding) in [
+        // The length of the collection is not known yet.
+        ("protobuf, at once", "application/vnd.kubernetes.protobuf", "", "identity"),
         ("JSON", "application/json", "", "identity"),
         ("JSON, gzip", "application/json", "", "gzip"),
         ("indented JSON", "application/json", "?pretty=true", "identity"),

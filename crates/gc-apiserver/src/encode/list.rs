@@ -14,7 +14,8 @@ use gc_registry::ordered::InOrder;
 use serde_json::{Map, Value, json};
 
 use crate::encode::list_items::ListItems;
-use crate::encode::list_protobuf::{Measuring, ProtobufItems};
+use crate::encode::list_lengths::ListLengths;
+use crate::encode::list_protobuf::{KnownLength, Measuring, ProtobufItems};
 use crate::encode::negotiate::{Encoding, Representation};
 use crate::encode::protobuf::ListMeta;
 use crate::encode::table::{IncludeObject, Table, metadata_json};
@@ -53,6 +54,8 @@ pub(crate) struct ListAnswer<'a> {
     pub(crate) api_version: &'a str,
     pub(crate) form: ItemForm,
     pub(crate) representation: Representation,
+    /// Lengths of large collections.
+    pub(crate) lengths: &'a Arc<ListLengths>,
 }
 
 /// Notation of the items of a list.
@@ -78,11 +81,19 @@ pub(crate) struct ListStream {
     first: bool,
     /// The protobuf list, while its length is unknown.
     measuring: Option<Measuring>,
+    /// Length that the beginning of a list in protobuf says of the items that follow.
+    due: Option<DueLength>,
     compressor: Option<GzEncoder<Vec<u8>>>,
     /// Chunks written before the length of the list was known.
     waiting: Option<Bytes>,
     /// True if the list ended prematurely.
     is_cut_off: bool,
+}
+
+/// Bytes that have yet to be written of a list which has said its length.
+struct DueLength {
+    bytes: usize,
+    known: Option<KnownLength>,
 }
 
 /// Next chunk of a list.
@@ -152,6 +163,7 @@ impl ListAnswer<'_> {
             representation: self.representation,
             first: true,
             measuring: None,
+            due: None,
             compressor: None,
             waiting: None,
             is_cut_off: false,
@@ -241,9 +253,13 @@ impl ListAnswer<'_> {
                 (ProtobufItems::metadata(), "PartialObjectMetadataList", self.representation.meta_version())
             }
         };
-        let measuring = Some(Measuring::new(kind, api_version, &meta));
+        let collection = list.rest.as_ref().and_then(gc_registry::api::ListRest::collection);
+        let known =
+            collection.map(|collection| KnownLength { lengths: Arc::clone(self.lengths), collection });
+        let due = Some(DueLength { bytes: 0, known: known.clone() });
+        let measuring = Some(Measuring::new(kind, api_version, &meta, known));
         let stream = self.stream(Vec::new(), Vec::new(), list, Notation::Protobuf(items));
-        Ok(ListStream { measuring, ..stream }.begin_measuring(gzip))
+        Ok(ListStream { measuring, due, ..stream }.begin_measuring(gzip))
     }
 }
 
@@ -283,14 +299,19 @@ impl ListStream {
 
     /// Begins a list whose length must be known first: keeps the first items until the list turns out to be long.
     fn begin_measuring(mut self, gzip: bool) -> ListStart {
-        while self.measuring.as_ref().is_some_and(|measuring| measuring.kept_bytes() <= MEASURED_FROM) {
+        let is_known = match (&mut self.measuring, &self.notation) {
+            (Some(measuring), Notation::Protobuf(items)) => measuring.is_known(*items),
+            _ => false,
+        };
+        let kept = if is_known { PIECE } else { MEASURED_FROM };
+        while self.measuring.as_ref().is_some_and(|measuring| measuring.kept_bytes() <= kept) {
             self.items.read_now();
             let Some(item) = self.items.next() else {
                 if !self.items.is_last_page() {
                     break;
                 }
-                let measured = self.measuring.take().map(Measuring::finish);
-                return ListStart::Whole(measured.unwrap_or_default().into());
+                let (whole, _) = self.measuring.take().map(Measuring::finish).unwrap_or_default();
+                return ListStart::Whole(whole.into());
             };
             if let (Some(measuring), Notation::Protobuf(items)) = (&mut self.measuring, &self.notation) {
                 items.write_or_omit(measuring.kept(), &item);
@@ -308,13 +329,22 @@ impl ListStream {
     /// Returns the next chunk; `None` at the end.
     pub(crate) fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if let (Some(measuring), Notation::Protobuf(items)) = (&mut self.measuring, &self.notation) {
-            if let Err(error) = ready!(measuring.poll(context, items, PIECE)) {
+            if let Err(error) = ready!(measuring.poll(context, *items, PIECE)) {
                 return Poll::Ready(self.cut_off(&error));
             }
-            self.head = self.measuring.take().map(Measuring::finish);
+            if let (Some((head, length)), Some(due)) =
+                (self.measuring.take().map(Measuring::finish), &mut self.due)
+            {
+                self.head = Some(head);
+                due.bytes = length;
+            }
         }
         loop {
-            match self.next_piece() {
+            let piece = self.next_piece();
+            if self.has_other_length(matches!(piece, NextPiece::End)) {
+                return Poll::Ready(None);
+            }
+            match piece {
                 NextPiece::Piece(piece) => return Poll::Ready(Some(piece)),
                 NextPiece::End => return Poll::Ready(None),
                 NextPiece::Page => {
@@ -324,6 +354,22 @@ impl ListStream {
                 }
             }
         }
+    }
+
+    /// Cuts off a list that has not the length which its beginning says: its client could not read it.
+    fn has_other_length(&mut self, is_end: bool) -> bool {
+        if is_end && !self.is_cut_off && self.due.as_ref().is_some_and(|due| due.bytes > 0) {
+            self.break_off();
+        }
+        self.is_cut_off
+    }
+
+    fn break_off(&mut self) {
+        tracing::error!("a list was cut off, because it has not the length that it began with");
+        if let Some(KnownLength { lengths, collection }) = self.due.take().and_then(|due| due.known) {
+            lengths.distrust(&collection.prefix);
+        }
+        self.is_cut_off = true;
     }
 
     /// Ends a list prematurely because further objects cannot be read. The answer has begun and can no longer become an error.
@@ -396,7 +442,19 @@ impl ListStream {
             if !self.first {
                 out.extend_from_slice(self.separator);
             }
-            match self.write(&mut out, &item) {
+            let written = self.write(&mut out, &item);
+            if written.is_ok()
+                && let Some(due) = &mut self.due
+            {
+                match due.bytes.checked_sub(out.len() - before) {
+                    Some(rest) => due.bytes = rest,
+                    None => {
+                        self.break_off();
+                        break;
+                    }
+                }
+            }
+            match written {
                 Ok(()) => self.first = false,
                 Err(error) => {
                     // The answer has begun and can no longer become an error, so a corrupt object is omitted and logged.

@@ -1,20 +1,24 @@
-//! Lists in protobuf. A list begins with its length, so each item is encoded twice; in return, the items never exist all at once.
+//! Lists in protobuf. A list begins with its length. Where [`ListLengths`] does not know it, each item is encoded twice; in return, the
+//! items never exist all at once.
 
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
 
-use gc_registry::api::Object;
+use gc_registry::api::{ListedCollection, Object};
 use gc_registry::error::ApiError;
 
 use super::list_items::ListItems;
+use super::list_lengths::ListLengths;
 use super::protobuf::{self, ListMeta};
 use super::protobuf_answer;
 use super::protobuf_request::Fields;
 use super::protobuf_writer::Writer;
 
 /// Field number of the items of a list.
-const ITEMS: u32 = 2;
+pub(super) const ITEMS: u32 = 2;
 
 /// Encoding of the items of a list.
+#[derive(Clone, Copy)]
 pub(crate) struct ProtobufItems(Option<&'static Fields>);
 
 impl ProtobufItems {
@@ -30,8 +34,13 @@ impl ProtobufItems {
         Self(None)
     }
 
+    /// Returns the fields of a built-in kind; `None` for metadata.
+    pub(super) fn fields(self) -> Option<&'static Fields> {
+        self.0
+    }
+
     /// Appends an item with its field number and length.
-    pub(crate) fn write(&self, out: &mut Vec<u8>, item: &Object) -> Result<(), ApiError> {
+    pub(crate) fn write(self, out: &mut Vec<u8>, item: &Object) -> Result<(), ApiError> {
         let mut written = Ok(());
         match self.0 {
             None => Writer(out).message(ITEMS, |writer| written = protobuf::partial_object(writer, item)),
@@ -45,7 +54,7 @@ impl ProtobufItems {
     }
 
     /// Appends an item as [`Self::write`] does, or nothing if the object is unreadable.
-    pub(crate) fn write_or_omit(&self, out: &mut Vec<u8>, item: &Object) {
+    pub(crate) fn write_or_omit(self, out: &mut Vec<u8>, item: &Object) {
         let before = out.len();
         if let Err(error) = self.write(out, item) {
             tracing::error!(%error, "an unreadable object was left out of a list");
@@ -54,12 +63,24 @@ impl ProtobufItems {
     }
 }
 
+/// A list whose length may be known without a reading of its items.
+#[derive(Clone)]
+pub(crate) struct KnownLength {
+    pub(crate) lengths: Arc<ListLengths>,
+    pub(crate) collection: ListedCollection,
+}
+
 /// A list whose length is not yet known.
 pub(crate) struct Measuring {
     kind: String,
     api_version: String,
     /// Encoded metadata of the list and its first items.
     kept: Vec<u8>,
+    /// Length of the metadata alone.
+    meta_bytes: usize,
+    known: Option<KnownLength>,
+    /// Length of all items, if it is known.
+    total: Option<usize>,
     /// Further items that have not been measured yet.
     items: Option<ListItems>,
     length: usize,
@@ -68,11 +89,27 @@ pub(crate) struct Measuring {
 
 impl Measuring {
     /// Begins a list without items.
-    pub(crate) fn new(kind: &str, api_version: &str, meta: &ListMeta<'_>) -> Self {
+    pub(crate) fn new(
+        kind: &str,
+        api_version: &str,
+        meta: &ListMeta<'_>,
+        known: Option<KnownLength>,
+    ) -> Self {
         let mut kept = Vec::new();
         protobuf::list_meta(&mut Writer(&mut kept), meta);
         let (kind, api_version) = (kind.to_owned(), api_version.to_owned());
-        Self { kind, api_version, kept, items: None, length: 0, scratch: Vec::new() }
+        let meta_bytes = kept.len();
+        Self {
+            kind,
+            api_version,
+            kept,
+            meta_bytes,
+            known,
+            total: None,
+            items: None,
+            length: 0,
+            scratch: Vec::new(),
+        }
     }
 
     /// Returns the buffer of the first items, which are not measured.
@@ -95,13 +132,36 @@ impl Measuring {
         self.items = Some(items);
     }
 
+    /// Reports whether the length of the list is known at this moment.
+    pub(super) fn is_known(&mut self, form: ProtobufItems) -> bool {
+        // If changes have to be counted first, the list waits for that once it is sent.
+        let _ = self.poll_known(&mut Context::from_waker(Waker::noop()), form);
+        self.total.is_some()
+    }
+
+    fn poll_known(&mut self, context: &mut Context<'_>, form: ProtobufItems) -> Poll<()> {
+        if let Some(KnownLength { lengths, collection }) = &self.known {
+            self.total = ready!(lengths.poll_length(context, collection, form));
+            self.known = None;
+        }
+        Poll::Ready(())
+    }
+
     /// Measures further items, about `bytes` of them per call. Ready once all have been measured.
     pub(crate) fn poll(
         &mut self,
         context: &mut Context<'_>,
-        form: &ProtobufItems,
+        form: ProtobufItems,
         bytes: usize,
     ) -> Poll<Result<(), ApiError>> {
+        ready!(self.poll_known(context, form));
+        // The first items are known besides.
+        if let Some(length) =
+            self.total.and_then(|total| (total + self.meta_bytes).checked_sub(self.kept.len()))
+        {
+            self.length = length;
+            return Poll::Ready(Ok(()));
+        }
         let Some(items) = &mut self.items else { return Poll::Ready(Ok(())) };
         let before = self.length;
         loop {
@@ -120,11 +180,11 @@ impl Measuring {
         }
     }
 
-    /// Returns the beginning of the list, up to the first measured item.
-    pub(crate) fn finish(self) -> Vec<u8> {
+    /// Returns the beginning of the list, up to the first measured item, and the length of the measured items.
+    pub(crate) fn finish(self) -> (Vec<u8>, usize) {
         let mut out = Vec::with_capacity(self.kept.len() + 128);
         protobuf::open_envelope(&mut out, &self.api_version, &self.kind, self.kept.len() + self.length);
         out.extend_from_slice(&self.kept);
-        out
+        (out, self.length)
     }
 }

@@ -56,7 +56,8 @@ fn message(writer: &mut Writer<'_>, fields: &Fields, map: &Map<String, Value>, d
     }
 }
 
-fn write(writer: &mut Writer<'_>, number: u32, kind: &FieldType, value: &Value, depth: usize) {
+/// Writes a field.
+pub(super) fn write(writer: &mut Writer<'_>, number: u32, kind: &FieldType, value: &Value, depth: usize) {
     let text = value.as_str().unwrap_or_default();
     match kind {
         FieldType::Text => writer.bytes(number, text.as_bytes()),

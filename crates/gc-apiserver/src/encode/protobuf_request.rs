@@ -57,6 +57,11 @@ pub(super) fn fields_of(label: &str) -> Option<&'static Fields> {
     table().get(label)
 }
 
+/// All messages.
+pub(super) fn messages() -> impl Iterator<Item = &'static Fields> {
+    table().values()
+}
+
 /// Returns the message name of a kind: messages are named after the first part of the group.
 pub(super) fn label_of(api_version: &str, kind: &str) -> String {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));

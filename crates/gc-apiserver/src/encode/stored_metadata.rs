@@ -171,7 +171,7 @@ impl<'de> Deserialize<'de> for Texts {
 }
 
 /// Any JSON, re-encoded while it is parsed. The parser limits the nesting.
-struct JsonText(Vec<u8>);
+pub(super) struct JsonText(pub(super) Vec<u8>);
 
 impl<'de> Deserialize<'de> for JsonText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

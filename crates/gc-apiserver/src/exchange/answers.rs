@@ -11,6 +11,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VAR
 use http::{HeaderMap, Response, StatusCode};
 
 use crate::encode::list::{ItemForm, ListAnswer, ListStart};
+use crate::encode::list_lengths::ListLengths;
 use crate::encode::negotiate::{Encoding, Form, Purpose, Representation};
 use crate::encode::table::{IncludeObject, Table};
 use crate::encode::{protobuf_answer, render};
@@ -23,6 +24,7 @@ pub(crate) fn write_answer(
     definition: &Arc<ResourceDefinition>,
     representation: Representation,
     answer: RegistryResponse,
+    lengths: &Arc<ListLengths>,
 ) -> Result<Answer, ApiError> {
     let include = IncludeObject::parse(request.query.get("includeObject"))?;
     let gzip = request.takes_gzip();
@@ -54,6 +56,7 @@ pub(crate) fn write_answer(
                 api_version: &definition.api_version(),
                 form: list_form,
                 representation,
+                lengths,
             };
             write_list(&answer, list, gzip)?
         }

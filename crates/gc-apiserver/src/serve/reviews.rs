@@ -105,7 +105,7 @@ pub(crate) async fn answer(
         TypeMeta { api_version: definition.api_version().into(), kind: Arc::clone(&definition.kind) };
     let object = Arc::new(Object::from_value(Arc::new(type_meta), review));
     let response = Response { code: 201, body: ResponseBody::Object(object), warnings: problems };
-    write_answer(request, &target.resource, representation, response)
+    write_answer(request, &target.resource, representation, response, &state.list_lengths)
 }
 
 /// Drops metadata that only the server may set, and sets the namespace of the request.

@@ -536,7 +536,7 @@ async fn dispatch(
             outcome => break outcome?,
         }
     };
-    write_answer(request, &definition, representation, outcome)
+    write_answer(request, &definition, representation, outcome, &state.list_lengths)
 }
 
 /// A request that can be executed, and repeated if an object that it needs is about to be created.

@@ -47,7 +47,7 @@ pub(crate) async fn answer(
     let type_meta = TypeMeta { api_version: "authentication.k8s.io/v1".into(), kind: "TokenRequest".into() };
     let object = Arc::new(Object::from_value(Arc::new(type_meta), review));
     let response = Response { code: 201, body: ResponseBody::Object(object), warnings };
-    write_answer(request, &target.resource, representation, response)
+    write_answer(request, &target.resource, representation, response, &state.list_lengths)
 }
 
 /// Subject and requester of a token.

@@ -127,6 +127,7 @@ impl ServerConfig {
             openapi: OpenApi::default(),
             metrics,
             frames: Arc::default(),
+            list_lengths: Arc::default(),
             clock: self.clock.clone(),
             facts: Facts::new(self.flags.clone()),
             stop,

@@ -27,6 +27,11 @@ pub(crate) fn conversion(resource: &ResourceDefinition) -> Conversion {
     }
 }
 
+/// Reports whether objects of a built-in kind are served as they are stored.
+pub(crate) fn is_as_stored(resource: &ResourceDefinition) -> bool {
+    resource.custom.is_none() && conversion(resource) == Conversion::Same
+}
+
 /// From the form that is served, with its apiVersion, to the stored one. `None` if they are the same.
 pub(crate) fn to_stored(resource: &ResourceDefinition, object: &Value) -> Option<Value> {
     match conversion(resource) {

@@ -352,7 +352,8 @@ impl<'a> Reader<'a> {
             at = Some(revision);
             let last = answer.items.last().map(|item| Arc::clone(&item.key));
             if filter.is_empty() && in_pages {
-                let rest = self.pages(filter).after(&answer);
+                let pages = Pages { is_from_start: from.is_none(), ..self.pages(filter) };
+                let rest = pages.after(&answer);
                 let items = self.all(&answer.items)?;
                 return Ok(Page { rest, ..Page::last(items, revision) });
             }
@@ -404,6 +405,8 @@ impl<'a> Reader<'a> {
             resource: Arc::clone(self.resource),
             type_meta: Arc::clone(&self.type_meta),
             prefix: self.prefix.as_str().into(),
+            namespace: self.namespace.into(),
+            is_from_start: false,
             filter: filter.clone(),
             at: Revision(0),
             after: None,

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::filter::Filter;
-use crate::api::{ListPages, ListRest, Object};
+use crate::api::{ListPages, ListRest, ListedCollection, Object};
+use crate::catalog::forms;
 use crate::conversion::{Converter, NO_HURRY};
 use crate::error::ApiError;
 use crate::metadata::object::TypeMeta;
@@ -28,6 +29,10 @@ pub(super) struct Pages {
     pub(super) resource: Arc<ResourceDefinition>,
     pub(super) type_meta: Arc<TypeMeta>,
     pub(super) prefix: Arc<str>,
+    /// Namespace; empty for all.
+    pub(super) namespace: Arc<str>,
+    /// True if the list begins with the first object of its collection.
+    pub(super) is_from_start: bool,
     pub(super) filter: Filter,
     /// Version of all pages.
     pub(super) at: Revision,
@@ -95,5 +100,14 @@ impl ListPages for Pages {
 
     fn again(&self) -> Box<dyn ListPages> {
         Box::new(self.clone())
+    }
+
+    fn collection(&self) -> Option<ListedCollection> {
+        let is_whole = self.is_from_start && self.filter.is_empty() && forms::is_as_stored(&self.resource);
+        is_whole.then(|| ListedCollection {
+            prefix: persist::resource_prefix(&self.resource),
+            namespace: (*self.namespace).to_owned(),
+            revision: self.at,
+        })
     }
 }

@@ -1,16 +1,19 @@
 #![allow(clippy::unwrap_used)] // in tests a broken assumption should stop the test
 
 use std::io::Read as _;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 
 use gc_registry::Registry;
-use gc_registry::api::{ListPages, ListRest};
+use gc_registry::api::{ListPages, ListRest, ListedCollection};
 use gc_registry::object::TypeMeta;
 use gc_registry::resource::ResourceDefinition;
-use gc_registry::storage::Revision;
+use gc_registry::storage::{KeyValue, Revision, Storage as _};
 use gc_store::MemoryStorage;
 
 use super::*;
+use crate::encode::list_lengths::{CountedForm, Totals};
 use crate::encode::negotiate::Form;
 use crate::encode::{protobuf, protobuf_answer};
 
@@ -25,6 +28,12 @@ const TEXTS: [&str; 8] = [
     "quoted \"text\" \\ with\ttabs, é and 🦀",
     "1.50",
 ];
+
+/// Revision of an empty store.
+const INITIAL: Revision = Revision(1);
+
+/// Knows no length.
+static NO_LENGTHS: LazyLock<Arc<ListLengths>> = LazyLock::new(Arc::default);
 
 fn definition() -> Arc<ResourceDefinition> {
     let store = Arc::new(MemoryStorage::default());
@@ -69,7 +78,7 @@ fn list(count: usize) -> ObjectList {
 
 fn answer(form: ItemForm, representation: Representation) -> ListAnswer<'static> {
     let (kind, item_kind) = ("ConfigMapList", "ConfigMap");
-    ListAnswer { kind, item_kind, api_version: "v1", form, representation }
+    ListAnswer { kind, item_kind, api_version: "v1", form, representation, lengths: &NO_LENGTHS }
 }
 
 /// Returns all chunks, none of which may be large, and whether the list was a stream.
@@ -233,6 +242,10 @@ struct Pages {
     blocks: bool,
     /// Number of pages before an unreadable one.
     readable: usize,
+    /// Collection that the list is of.
+    listed: Option<ListedCollection>,
+    /// Number of objects that were read.
+    read: Arc<AtomicUsize>,
 }
 
 impl ListPages for Pages {
@@ -240,6 +253,7 @@ impl ListPages for Pages {
         let readable = self.readable.checked_sub(1).ok_or_else(|| ApiError::new(410, "Expired", "gone"))?;
         self.readable = readable;
         let rest = self.objects.split_off(self.length.min(self.objects.len()));
+        self.read.fetch_add(self.objects.len(), Ordering::Relaxed);
         Ok(std::mem::replace(&mut self.objects, rest))
     }
 
@@ -248,7 +262,12 @@ impl ListPages for Pages {
     }
 
     fn again(&self) -> Box<dyn ListPages> {
-        Box::new(Self { objects: self.objects.clone(), ..*self })
+        let (objects, listed, read) = (self.objects.clone(), self.listed.clone(), Arc::clone(&self.read));
+        Box::new(Self { objects, listed, read, ..*self })
+    }
+
+    fn collection(&self) -> Option<ListedCollection> {
+        self.listed.clone()
     }
 }
 
@@ -256,8 +275,8 @@ impl ListPages for Pages {
 fn in_pages(list: ObjectList, length: usize, blocks: bool, readable: usize) -> ObjectList {
     let mut items = list.items;
     let objects = items.split_off(length.min(items.len()));
-    let rest = Some(ListRest::new(Box::new(Pages { objects, length, blocks, readable })));
-    ObjectList { items, rest, ..list }
+    let pages = Pages { objects, length, blocks, readable, listed: None, read: Arc::default() };
+    ObjectList { items, rest: Some(ListRest::new(Box::new(pages))), ..list }
 }
 
 /// Returns all chunks of a list whose pages may be read on other threads.
@@ -313,6 +332,72 @@ async fn a_list_whose_pages_end_too_early_is_cut_off() {
             let paged = in_pages(list(9000), 500, blocks, 9);
             let (_, is_cut_off) = awaited(answer.begin(paged, gzip).unwrap()).await;
             assert!(is_cut_off, "{representation:?}");
+        }
+    }
+}
+
+/// Lengths of a collection with this number of objects.
+fn counted(count: usize) -> Arc<ListLengths> {
+    let store = MemoryStorage::default();
+    let (lengths, revision) = (ListLengths::default(), store.revision().unwrap());
+    lengths.open(store.watch("/", revision).unwrap(), revision, ["/core/configmaps/".to_owned()].into_iter());
+    let type_meta = Arc::new(TypeMeta { api_version: "v1".into(), kind: "ConfigMap".into() });
+    let form = |items| CountedForm::new(items, Arc::clone(&type_meta));
+    let object = ProtobufItems::of_kind("v1", "ConfigMap").unwrap();
+    let forms: Arc<[CountedForm]> = [form(ProtobufItems::metadata()), form(object)].into();
+    assert_eq!(lengths.begin("/core/configmaps/", Arc::clone(&forms)), Some(revision));
+    let mut totals = Totals::new(forms);
+    for (value, revision) in stored(count, true).into_iter().zip(1..) {
+        let key = format!("/core/configmaps/default/m{revision}").into();
+        let revision = Revision(revision);
+        let stored = KeyValue { key, value, create_revision: revision, mod_revision: revision };
+        totals.add_objects("/core/configmaps/", &[stored]);
+    }
+    lengths.complete("/core/configmaps/", Some(totals));
+    Arc::new(lengths)
+}
+
+/// Begins a list of a collection in pages of 500. Returns the number of objects that are read of them, too.
+fn begun(answer: &ListAnswer<'_>, count: usize, is_known: bool) -> (ListStart, Arc<AtomicUsize>) {
+    let mut list = list_of(stored(count, true));
+    let objects = list.items.split_off(500);
+    let (prefix, namespace) = ("/core/configmaps/".into(), "default".into());
+    let listed = is_known.then_some(ListedCollection { prefix, namespace, revision: INITIAL });
+    let read = Arc::new(AtomicUsize::new(0));
+    let (blocks, readable) = (false, usize::MAX);
+    let pages = Pages { objects, length: 500, blocks, readable, listed, read: Arc::clone(&read) };
+    list.rest = Some(ListRest::new(Box::new(pages)));
+    list.continue_token = String::new();
+    list.remaining_item_count = None;
+    (answer.begin(list, false).unwrap(), read)
+}
+
+/// A list whose length is known is the same, and its objects are read once.
+#[tokio::test]
+async fn a_list_of_known_length_begins_at_once() {
+    const COUNT: usize = 10_000;
+    let lengths = counted(COUNT);
+    for form in [ItemForm::Object { with_type: false }, ItemForm::Metadata] {
+        let answer = ListAnswer { lengths: &lengths, ..answer(form, PROTOBUF) };
+        let (start, read) = begun(&answer, COUNT, true);
+        let known = awaited(start).await;
+        assert!(read.load(Ordering::Relaxed) < COUNT, "they were read once");
+        let (start, read) = begun(&answer, COUNT, false);
+        assert!(known == awaited(start).await && !known.1);
+        assert!(read.load(Ordering::Relaxed) > COUNT, "they were read twice");
+    }
+}
+
+/// A list must not have another length than it says: its client would take the wrong bytes for it.
+#[tokio::test]
+async fn a_list_of_another_length_is_cut_off_and_measured_from_then_on() {
+    const COUNT: usize = 10_000;
+    for count in [COUNT - 1, COUNT + 1] {
+        let lengths = counted(COUNT);
+        let answer = ListAnswer { lengths: &lengths, ..answer(ItemForm::Metadata, PROTOBUF) };
+        for is_cut_off in [true, false] {
+            let (start, _) = begun(&answer, count, true);
+            assert_eq!(awaited(start).await.1, is_cut_off, "{count}");
         }
     }
 }
